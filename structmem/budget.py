@@ -1,0 +1,94 @@
+"""What calls cost, and a hard limit that is checked before each one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from .calls import Request, model_label
+from .errors import BudgetReached, InputError
+from .prices import Price, estimate_tokens, price
+
+CAUTION = 1.25  # our count of tokens is rough, so a reservation is taken a quarter higher
+UNLIMITED_TOKENS = 2048  # what a reply may take if the request sets no limit and none was seen yet
+
+
+class Budget:
+    """Money of one client: spent, reserved for calls under way, and allowed.
+
+    Parameters
+    ----------
+    limit_usd : float or None
+        US dollars; None for no limit.
+    allow_unpriced : bool
+        With a limit, let models pass whose price is not known.
+    prices : mapping or None
+        Own prices, see `prices.price`.
+    """
+
+    def __init__(self, limit_usd: float | None, allow_unpriced: bool, prices: Mapping | None):
+        if limit_usd is not None and not (isinstance(limit_usd, int | float) and 0 <= limit_usd < math.inf):
+            raise InputError(f"budget_usd must be a number of dollars from 0, got {limit_usd!r}.")
+        if not isinstance(prices, Mapping | None):
+            raise InputError(f"prices must be a dict of (dollars per input token, per output token), got {prices!r}.")
+        self.limit_usd, self.allow_unpriced, self.prices = limit_usd, allow_unpriced, dict(prices or {})
+        self.spent_usd, self._reserved = 0.0, 0.0
+        self._longest: dict[tuple, int] = {}
+        for name in self.prices:
+            price(name, self.prices)  # refuse a wrong one now
+
+    @contextmanager
+    def reserve(self, request: Request) -> Iterator[list[float]]:
+        """Set the likely cost of a call aside while it runs.
+
+        Raises
+        ------
+        BudgetReached
+            If what is spent, reserved and asked for exceeds the limit, or the price is unknown.
+        """
+        estimate = 0.0 if self.limit_usd is None or callable(request.model) else self._estimate(request)
+        if self.limit_usd is not None and self.spent_usd + self._reserved + estimate > self.limit_usd:
+            raise BudgetReached(
+                f"The budget of ${self.limit_usd:.2f} is reached: ${self.spent_usd:.4f} spent, ${self._reserved:.4f} "
+                f"under way, and the next {request.role} call of {model_label(request.model)!r} may cost "
+                f"${estimate:.4f}. "
+                "Finished calls are kept; raise budget_usd and run again to go on."
+            )
+        self._reserved += estimate
+        try:
+            yield [estimate]
+        finally:
+            self._reserved -= estimate
+
+    def _estimate(self, request: Request) -> float:
+        known = price(request.model, self.prices)
+        if known is None:
+            if self.allow_unpriced:
+                return 0.0
+            raise BudgetReached(
+                f"No price is known for {request.model!r}, so a budget cannot be kept: give one, "
+                f"prices={{{request.model!r}: (dollars per input token, per output token)}}, or allow_unpriced=True."
+            )
+        texts = [m["content"] if isinstance(m["content"], str) else str(m["content"]) for m in request.messages]
+        limit = request.params.get("max_tokens") or request.params.get("max_completion_tokens")
+        limit = limit or max(UNLIMITED_TOKENS, self._longest.get((request.model, request.role), 0))
+        return known.cost(math.ceil(estimate_tokens(texts) * CAUTION), limit)
+
+    def cost(self, request: Request, reply) -> float | None:
+        """Dollars of one reply: by own prices, else as the provider or litellm says; None if nobody knows."""
+        own = self._own(request)
+        if own is not None:
+            return own.cost(reply.input_tokens, reply.output_tokens, reply.cached_tokens)
+        return reply.cost_usd
+
+    def _own(self, request: Request) -> Price | None:
+        name = request.model if isinstance(request.model, str) else getattr(request.model, "model_id", None)
+        return price(request.model, self.prices) if name in self.prices else None
+
+    def charge(self, request: Request, reply, reserved: list[float]) -> None:
+        """Add the cost of a reply; where it is unknown but was estimated, the estimate, so that the limit holds."""
+        cost = self.cost(request, reply)
+        self.spent_usd += cost if cost is not None else reserved[0]
+        tokens = (request.model, request.role)
+        self._longest[tokens] = max(self._longest.get(tokens, 0), reply.output_tokens or 0)

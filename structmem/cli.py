@@ -1,0 +1,278 @@
+"""The command line, thin: arguments in, one call, one sentence per error (exit status 2; 130 after Ctrl-C)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from . import __version__
+from .errors import InputError, StructmemError, choice
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    _plain_warnings()
+    try:
+        status = options.do(options) or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a full disk or a closed pipe shows here, not while Python ends
+        return status
+    except StructmemError as error:
+        print(f"structmem: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstructmem: interrupted; finished calls are kept, the same command goes on from there", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.stderr.close()
+        return 0
+    except OSError as error:  # what no module foresaw: a full disk, a folder that cannot be written
+        place = f" {error.filename}" if error.filename else ""
+        print(
+            f"structmem: the system refused{place}: {error.strerror or error}; finished calls are kept", file=sys.stderr
+        )
+        _drop_unwritten()
+        return 2
+
+
+def _drop_unwritten() -> None:
+    """Send what standard output could not take nowhere: Python would try it again, and complain, while it ends."""
+    import os
+
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="structmem", description="Measure what the layout of stored memories changes in a model's answers."
+    )
+    parser.add_argument("--version", action="version", version=f"structmem {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(name: str, do, help: str, under=commands) -> argparse.ArgumentParser:
+        found = under.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        found.set_defaults(do=do)
+        return found
+
+    def group(name: str, help: str):
+        return commands.add_parser(name, help=help).add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    demo = command("demo", _demo, "run the experiment in small on the built-in model")
+    demo.add_argument("--limit", type=_count, default=4, help="entries per failure type; 0 runs all (default: 4)")
+
+    run = command("run", _run, "run a notebook with parameters and keep the executed copy")
+    run.add_argument("notebook", help="path, name or number, such as 10_cross_domain or 10")
+    run.add_argument("-p", dest="parameters", metavar="NAME=VALUE", action="append", default=[], help="repeatable")
+    run.add_argument("-o", dest="output", help="the executed copy (default: runs/NAME.ipynb)")
+
+    layout = command("structure", _structure, "lay out memories and print the context")
+    layout.add_argument("file", help="a JSON list of strings, or one memory a line; - reads standard input")
+    layout.add_argument("--structure", default="tree", help="flat, fixed, dynamic, tree, rag (default: tree)")
+    layout.add_argument("--structurer", default="embedding", help="embedding (offline), or a litellm model id")
+    layout.add_argument("--renderer", default="markdown", help="markdown, bullets, xml, inline (default: markdown)")
+    layout.add_argument("--taxonomy", default="life11", help="a name or a YAML file (default: life11)")
+    layout.add_argument("--query", help="the question, for structures that depend on it (rag)")
+
+    study = command("study", _study, "plan, price and run the experiment on a hosted or local model")
+    study.add_argument("model", help="a litellm model id, such as openai/gpt-4o-mini, or local/smollm2")
+    study.add_argument("limit", type=_count, help="entries per failure type; 0 runs all")
+    study.add_argument("--judge", default="persistbench", help="persistbench, echo, or a judge file")
+    study.add_argument("--judge-model", help="a litellm model id (default: the paper's judge)")
+    study.add_argument("--structurer", default="embedding", help="embedding (offline), or a litellm model id")
+    study.add_argument("--max-tokens", type=_count, help="longest answer, in tokens")
+    study.add_argument("--budget", type=float, metavar="USD", help="stop cleanly before this is spent")
+    study.add_argument("--results", metavar="DIR", help="results folder (default: data/results/study)")
+    study.add_argument("--yes", action="store_true", help="do not ask")
+
+    check = command("check", _check, "check executed notebooks and results files")
+    check.add_argument("paths", nargs="+", metavar="PATH", help="notebook, results file, or a folder of them")
+
+    local = group("local", "the built-in model")
+    command("install", _local_install, "install the built-in model and the benchmark's data files", local)
+    command("status", _local_status, "what is present of the built-in model, and one test reply", local)
+
+    notebooks = group("notebooks", "the shipped notebooks")
+    copy = command("copy", _copy, "copy the notebooks and the recorded calls into a folder", notebooks)
+    copy.add_argument("folder", metavar="DIR")
+    copy.add_argument("--force", action="store_true", help="replace files that differ from the shipped ones")
+
+    store = group("store", "the store of calls")
+    info = command("info", _store_info, "count what a store holds", store)
+    export = command("export", _store_export, "write calls as JSON lines, without request texts", store)
+    export.add_argument("output", metavar="FILE.jsonl")
+    for each in (info, export):
+        each.add_argument("--store", help="default: STRUCTMEM_STORE, else data/store.sqlite in the project")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0, got {text!r}")
+    return int(text)
+
+
+def _plain_warnings() -> None:
+    import warnings
+
+    def show(message, category, filename, lineno, file=None, line=None) -> None:
+        print(f"warning: {message}", file=sys.stderr)
+
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+    warnings.showwarning = show
+
+
+def _demo(options) -> None:
+    from .studies import demo
+
+    demo(options.limit)
+
+
+def _run(options) -> None:
+    from .notebooks import run_notebook
+
+    parameters = {}
+    for text in options.parameters:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InputError(f"-p takes NAME=VALUE, such as -p limit=5, got {text!r}.")
+        parameters[name] = value
+    print(run_notebook(options.notebook, parameters, options.output))
+
+
+def _structure(options) -> None:
+    from .renderers import RENDERERS, render
+    from .structures import structure
+
+    if options.renderer not in RENDERERS:  # before a model is asked and paid
+        raise choice("renderer", options.renderer, RENDERERS)
+    node = structure(
+        read_memories(options.file), options.structure, query=options.query, taxonomy=options.taxonomy,
+        structurer=options.structurer,
+    )  # fmt: skip
+    print(render(node, options.renderer))
+
+
+def read_memories(file: str) -> list[str]:
+    """Memory texts of a file: a JSON list of strings, or one memory a line (blank lines are passed over).
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is no text, or its JSON is no list of strings.
+    """
+    import json
+    import re
+
+    from .records import decoded, read_text
+
+    if file == "-" and sys.stdin is None:
+        raise InputError("standard input is closed; name a file.")
+    text = decoded(sys.stdin.buffer.read(), "standard input") if file == "-" else read_text(file)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        # "[2024] moved to Oslo" is a line; what begins as a list or an object of JSON does is a broken file.
+        if re.match(r'\s*(?:\[\s*["\[{]|\[\s*$|\{\s*["}])', text):
+            raise InputError(f"{file} looks like JSON but is none ({error}); expected a list of strings.") from None
+        return [line.strip() for line in text.split("\n") if line.strip()]
+    if isinstance(found, int | float | None) and not text.lstrip().startswith(("[", "{")):  # a line such as 1984
+        return [line.strip() for line in text.split("\n") if line.strip()]
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise InputError(f"{file}: expected a JSON list of strings, got something else.")
+    return found
+
+
+def _study(options) -> int | None:
+    from .studies import study
+
+    def confirm(question: str) -> bool:
+        if options.yes:
+            return True
+        if not sys.stdin.isatty():
+            raise InputError("nobody is there to confirm the run; add --yes.")
+        try:
+            return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+        except EOFError:  # Ctrl-D
+            return False
+
+    path = study(
+        options.model, options.limit, judge=options.judge, judge_model=options.judge_model,
+        structurer=options.structurer, max_tokens=options.max_tokens, budget_usd=options.budget,
+        folder=options.results, confirm=confirm,
+    )  # fmt: skip
+    return None if path else 1
+
+
+def _check(options) -> int:
+    from .notebooks import check_run
+
+    bad = 0
+    for path in options.paths:
+        problems = check_run(path)
+        bad += len(problems)
+        print(f"{path}: {'fine' if not problems else f'{len(problems)} problems'}")
+        for problem in problems:
+            print(f"  {problem}")
+    return 1 if bad else 0
+
+
+def _local_install(options) -> int:
+    import subprocess
+    from importlib.util import find_spec
+
+    from .errors import SetupError
+    from .local import install_command
+
+    if find_spec("pip") is None:
+        command = " ".join(install_command()[3:])
+        raise SetupError(f"This environment has no pip; use its own installer, for example: uv pip {command}")
+    return subprocess.run(install_command()).returncode
+
+
+def _local_status(options) -> int:
+    from .local import status
+
+    rows = status()
+    for name, finding in rows:
+        print(f"{name:<14}{finding}")
+    return 1 if any(finding.startswith("missing") for _, finding in rows) else 0
+
+
+def _copy(options) -> None:
+    from .notebooks import copy_notebooks
+
+    copied, kept = copy_notebooks(options.folder, options.force)
+    print(f"{len(copied)} files copied to {options.folder}.")
+    for path in kept:
+        print(f"kept {path}: it differs from the shipped one (--force replaces it)")
+
+
+def _store(options, read_only: bool = True):
+    from .paths import default_store
+    from .store import open_store
+
+    return open_store(options.store or default_store(), read_only=read_only)
+
+
+def _store_info(options) -> None:
+    store = _store(options)
+    for name, value in store.info().items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{count} {what}" for what, count in value.items()) or "none"
+        print(f"{name:<16}{value}")
+    store.close()
+
+
+def _store_export(options) -> None:
+    store = _store(options)
+    if not hasattr(store, "export"):
+        raise InputError(f"{store.path} holds recorded calls, which are JSON lines already; copy its files.")
+    print(f"{store.export(options.output)} calls written to {options.output}.")
+    store.close()

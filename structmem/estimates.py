@@ -1,0 +1,137 @@
+"""What a grid would ask for: calls, estimated tokens and cost by role and model, without making a call."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import pandas as pd
+
+from .calls import model_label
+from .grid import Grid
+from .judges import judge_messages
+from .messages import build_messages
+from .prices import estimate_tokens, price
+from .renderers import render
+from .structures import spec
+from .tree import Node
+
+# Assumed lengths where nothing says better, in tokens; reasoning models write several times as much.
+ANSWER_TOKENS = 400
+VERDICT_TOKENS = 600
+SORTED_MEMORY_TOKENS = 20
+
+NOTE = (
+    f"Tokens are estimates (bytes / 4; {ANSWER_TOKENS} per answer unless max_tokens says less, {VERDICT_TOKENS} per "
+    "verdict; reasoning not counted). Calls in the store are not made again; replies that cannot be read are asked for "
+    "again."
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A dry run.
+
+    Attributes
+    ----------
+    lines : tuple of dict
+        One per role and model: ``role``, ``model``, ``calls``, ``input_tokens``, ``output_tokens``, ``cost_usd`` (None:
+        no known price).
+    rows : int
+        Results rows.
+    """
+
+    lines: tuple[dict, ...]
+    rows: int
+
+    @property
+    def calls(self) -> int:
+        """Calls at most, without the embedding structurer's, which open no socket."""
+        return sum(line["calls"] for line in self.lines if not _offline(line["model"]))
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Estimated cost; None when a price is not known."""
+        costs = [line["cost_usd"] for line in self.lines]
+        return None if None in costs else sum(costs)
+
+    def table(self) -> pd.DataFrame:
+        """One row per role and model; ``cost_usd`` is missing where no price is known."""
+        return pd.DataFrame(
+            list(self.lines), columns=["role", "model", "calls", "input_tokens", "output_tokens", "cost_usd"]
+        ).astype({"cost_usd": "float64"})
+
+    def __str__(self) -> str:
+        cost = "unknown (a price is missing)" if self.cost_usd is None else f"about ${self.cost_usd:,.2f}"
+        table = self.table().to_string(index=False)
+        return f"{self.rows:,} rows, at most {self.calls:,} calls, cost {cost}.\n{table}\n{NOTE}"
+
+
+def _offline(model: str) -> bool:
+    return model == "embedding"
+
+
+def estimate(grid: Grid) -> Plan:
+    """Count the calls of a grid."""
+    totals: dict[tuple, list] = defaultdict(lambda: [0, 0, 0])
+
+    def add(role: str, model: object, calls: int, input_tokens: int, output_tokens: int) -> None:
+        total = totals[(role, model)]
+        for place, more in enumerate((calls, input_tokens * calls, output_tokens * calls)):
+            total[place] += more
+
+    for kind, model, calls, tokens_in, tokens_out in _sorting_calls(grid):
+        add(kind, model, calls, tokens_in, tokens_out)
+    renderers = sorted({arm.renderer for arm in grid.arms})
+    for entry in grid.entries:
+        generations = grid.generations[entry.failure_type]
+        contexts = {name: str(render(Node(None, entry.memories), name)) for name in renderers}
+        sizes: dict[tuple, int] = {}
+        judged = 0
+        if grid.judge.asks_model and grid.judge.scale_for(entry.failure_type):
+            judged = estimate_tokens(m["content"] for m in judge_messages(entry, "", grid.judge)[0])
+        for model, label, params in zip(grid.models, grid.labels, grid.params, strict=True):
+            answer = min(params.get("max_tokens") or ANSWER_TOKENS, ANSWER_TOKENS)
+            for arm in grid.arms:
+                shape = (arm.renderer, arm.placement, arm.defence, label)
+                if shape not in sizes:
+                    messages = build_messages(
+                        entry.query, contexts[arm.renderer], system_prompt=grid.system_prompt, defence=arm.defence,
+                        placement=arm.placement, model=label,
+                    )  # fmt: skip
+                    sizes[shape] = estimate_tokens(m["content"] for m in messages)
+                add("answer", model, generations, sizes[shape], answer)
+                if judged:
+                    add("judge", grid.judge_model, generations, judged + answer, VERDICT_TOKENS)
+    lines = []
+    for (role, model), (calls, tokens_in, tokens_out) in totals.items():
+        known = price(model) if model != "embedding" else None
+        cost = 0.0 if model == "embedding" else known.cost(tokens_in, tokens_out) if known else None
+        name = model if model == "embedding" else model_label(model)
+        lines.append(
+            {"role": role, "model": name, "calls": calls, "input_tokens": tokens_in, "output_tokens": tokens_out}
+            | {"cost_usd": cost}
+        )
+    return Plan(tuple(lines), len(grid))
+
+
+def _sorting_calls(grid: Grid):
+    """Calls of the structurers: one per memory set and sorting, two for a tree, one a memory where asked so."""
+    done = set()
+    for entry in grid.entries:
+        texts = tuple(memory.text for memory in entry.memories)
+        for arm in grid.arms:
+            if arm.sorter is None or not texts:
+                continue
+            query = entry.query if spec(arm.structure).uses_query else None
+            # `fixed` is the base of other structures too, so a sorting is counted by what is asked
+            key = (texts, query, arm.structure, arm.structurer, arm.options, arm.partition_draw, arm.taxonomy)
+            if key in done:
+                continue
+            done.add(key)
+            tokens = estimate_tokens(texts)
+            domains = sum(estimate_tokens([d.name, d.definition]) for d in arm.taxonomy.domains) if arm.taxonomy else 0
+            calls = len(texts) if arm.given.get("per_memory") else 1
+            calls += arm.structure == "tree" and arm.sorter != "embedding"
+            share = tokens if calls < len(texts) else tokens // max(len(texts), 1)
+            yield "structurer", arm.sorter, calls, share + domains, SORTED_MEMORY_TOKENS * max(len(texts) // calls, 1)

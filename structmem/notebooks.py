@@ -1,0 +1,259 @@
+"""Notebooks: run them through papermill with checked parameters, check executed ones, copy the shipped ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from .errors import InputError, SetupError, StructmemError, choice
+from .masking import Masker
+from .parameters import Parameter, assigned, check_parameters, check_values, declared, is_injected
+from .paths import is_file, root, shared
+
+__all__ = ["NotebookError", "check_parameters", "check_run", "copy_notebooks", "find_notebook", "run_notebook"]
+
+
+class NotebookError(StructmemError, RuntimeError):
+    """A cell of a notebook failed while it ran."""
+
+
+def parameters_of(notebook) -> dict[str, Parameter]:
+    """The parameters of a notebook as nbformat read it; empty when no cell is tagged ``parameters``."""
+    cells = [cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    return declared(cells[0]) if cells else {}
+
+
+def read_notebook(path: Path):
+    """Read a notebook with nbformat.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or is no notebook.
+    """
+    nbformat = extra("nbformat")
+    try:
+        return nbformat.read(path, as_version=4)
+    except FileNotFoundError:
+        raise InputError(f"there is no notebook {path}.") from None
+    except Exception as error:
+        raise InputError(f"{path} is not a notebook ({type(error).__name__}).") from error
+
+
+def extra(name: str):
+    """Import a library of the ``notebooks`` extra.
+
+    Raises
+    ------
+    SetupError
+        If it is not installed.
+    """
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise SetupError(f"Notebooks need {error.name}: pip install 'structmem[notebooks]'.") from None
+
+
+def find_notebook(name: str | Path) -> Path:
+    """A notebook by path, by name or by the number it starts with (``10``).
+
+    Raises
+    ------
+    InputError
+        If there is none; the menu is shown.
+    """
+    if Path(name).suffix == ".ipynb" and is_file(name):
+        return Path(name)
+    known = {path.stem: path for path in sorted(shared("notebooks").glob("*.ipynb"))}
+    stem = Path(name).name.removesuffix(".ipynb")
+    for title, path in known.items():
+        if stem in (title, title.split("_")[0]):
+            return path
+    raise choice("notebook", str(name), known)
+
+
+def run_notebook(
+    name: str | Path, parameters: Mapping[str, object], output: str | Path | None = None, folder: Path | None = None
+) -> Path:
+    """Run a notebook and keep the executed copy.
+
+    Parameters
+    ----------
+    name : str or Path
+        As in `find_notebook`.
+    parameters : dict
+        Checked before anything runs; a text stands for a value of the declared type (see `Parameter.read`).
+    output : str or Path
+        The executed copy; ``runs/NAME.ipynb`` in the project by default.
+    folder : Path
+        Where relative paths in parameters lie; the working directory by default.
+
+    Returns
+    -------
+    Path
+        The executed notebook.
+
+    Raises
+    ------
+    InputError
+        If the notebook or a parameter does not exist, or a parameter has the wrong type.
+    NotebookError
+        If a cell fails; the executed part is kept.
+    """
+    source = find_notebook(name)
+    known = parameters_of(read_notebook(source))
+    if parameters and not known:
+        raise InputError(f"{source.name} has no cell tagged 'parameters', so it takes none, got {sorted(parameters)}.")
+    check_values(known, {key: value for key, value in parameters.items() if key not in known})
+    values = {key: known[key].read(value) if isinstance(value, str) else value for key, value in parameters.items()}
+    check_values(known, values)
+    _refuse_secrets(values)
+    target = Path(output) if output else root() / "runs" / source.name
+    papermill = extra("papermill")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        papermill.execute_notebook(
+            str(source), str(target), values, kernel_name="python3", cwd=folder and str(folder), start_timeout=120,
+            progress_bar=sys.stderr.isatty(), language="python",
+            extra_arguments=["--log-level=ERROR"],  # else each kernel warns that its local socket is not encrypted
+        )  # fmt: skip
+    except papermill.PapermillExecutionError as error:
+        raise NotebookError(
+            f"{source.name}, cell {error.cell_index}: {error.ename}: {error.evalue} (the run up to there: {target})"
+        ) from None
+    except OSError as error:
+        raise SetupError(f"{target} cannot be written ({error.strerror}); name another place for the output.") from None
+    return target
+
+
+def _refuse_secrets(values: Mapping[str, object]) -> None:
+    """An executed notebook keeps its parameters for all to read."""
+    masker = Masker()
+    masker.learn(values)
+    if masker.mask(str(values)) != str(values):
+        raise InputError(
+            "a parameter holds a key, and the executed notebook would keep it; set the provider's environment "
+            "variable (such as OPENAI_API_KEY) instead."
+        )
+
+
+def copy_notebooks(folder: str | Path, force: bool = False) -> tuple[list[Path], list[Path]]:
+    """Copy notebooks, recorded calls and the list of models into a folder, laid out as in a checkout.
+
+    Returns
+    -------
+    (copied, kept)
+        ``kept``: files that were there with another content and were left alone; `force` replaces them.
+    """
+    folder, copied, kept = Path(folder), [], []
+    for name in ("notebooks", "data/recorded", "data/models.yaml"):
+        source = shared(name)
+        for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
+            if not file.is_file() or ".ipynb_checkpoints" in file.parts:
+                continue
+            target = folder / name / file.relative_to(source) if source.is_dir() else folder / name
+            if target.exists() and (target.samefile(file) or target.read_bytes() == file.read_bytes()):
+                continue
+            if target.exists() and not force:
+                kept.append(target)
+                continue
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
+            except OSError as error:
+                raise SetupError(f"{target} cannot be written ({error.strerror}); name another folder.") from None
+            copied.append(target)
+    return copied, kept
+
+
+def check_run(path: str | Path) -> list[str]:
+    """What is wrong with an executed notebook, or with every notebook and results file of a folder.
+
+    A notebook must have run to its end without an error, with parameters that it declares; each results file that it
+    names, and each one in the folder, must be a valid results table that agrees with its manifest.
+
+    Returns
+    -------
+    list of str
+        One sentence per problem; empty when all is well.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to check at `path`.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"there is nothing at {path}; expected an executed notebook, a results file or a folder.")
+    if path.is_dir():
+        files = sorted(path.glob("*.ipynb"))
+        tables = sorted([*path.glob("*.parquet"), *path.glob("*.csv")])
+    elif path.suffix == ".ipynb":
+        files, tables = [path], []
+    else:
+        files, tables = [], [path]
+    if not files and not tables:
+        raise InputError(f"{path} holds neither a notebook nor a results file.")
+    problems = []
+    for file in files:
+        found, named = _check_notebook(file)
+        problems += found
+        tables += [table for table in named if table not in tables]
+    for table in tables:
+        problems += _check_table(table)
+    return problems
+
+
+def _check_notebook(path: Path) -> tuple[list[str], list[Path]]:
+    """Problems of one executed notebook, and the results files that its parameters name."""
+    notebook = read_notebook(path)
+    problems = []
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    for number, cell in enumerate(cells, 1):
+        errors = [output for output in cell.outputs if output.output_type == "error"]
+        problems += [f"{path.name}, code cell {number}: {error.ename}: {error.evalue}" for error in errors]
+    waiting = sum(cell.execution_count is None for cell in cells)
+    if waiting:
+        problems.append(f"{path.name}: {waiting} of {len(cells)} code cells did not run.")
+    values: dict = {}
+    try:
+        parameters = parameters_of(notebook)
+        values = {name: parameter.default for name, parameter in parameters.items()}
+        for cell in cells:
+            if is_injected(cell.source):
+                given = assigned(cell.source)
+                check_values(parameters, given)
+                values |= given
+    except InputError as error:
+        problems.append(f"{path.name}: {error}")
+    results = values.get("results")
+    if not isinstance(results, str) or not results:
+        return problems, []
+    here = Path(results).expanduser()
+    places = [here] if here.is_absolute() else [folder / here for folder in dict.fromkeys((Path.cwd(), root()))]
+    return problems, [file for place in places for file in sorted(place.parent.glob(place.name)) if file.is_file()]
+
+
+def _check_table(path: Path) -> list[str]:
+    import hashlib
+
+    from .results import read_results
+
+    beside = path.with_name(path.name + ".manifest.json")
+    try:
+        table = read_results(path)
+        facts = json.loads(beside.read_text(encoding="utf-8"))
+    except InputError as error:
+        return [str(error)]
+    except (OSError, ValueError) as error:
+        return [f"{path.name}: its manifest {beside.name} cannot be read ({type(error).__name__})."]
+    if facts.get("rows") != len(table):
+        return [f"{path.name}: {len(table)} rows, and {facts.get('rows')} in its manifest."]
+    if facts.get("file_sha256") != hashlib.sha256(path.read_bytes()).hexdigest():
+        return [f"{path.name}: the file was changed after its manifest was written."]
+    return []

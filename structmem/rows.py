@@ -1,0 +1,167 @@
+"""Rows of the results table: what layouts, calls and verdicts say in columns, and the table they make."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from .arms import short_name
+from .calls import Call, asked, canonical
+from .columns import NAMES, SCHEMA_VERSION, conform
+from .grid import Grid, Item, origins, prompt_hashes
+from .judges import Verdict
+from .prices import estimate_tokens
+from .renderers import render
+from .results import sort_results
+from .tree import UNCLASSIFIED, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The memories of one entry, structured and rendered, with the calls that sorted them."""
+
+    context: str
+    escaped: bool
+    columns: Mapping
+
+
+async def lay_out(node: Node, calls: Sequence[Call], renderer: str) -> Layout:
+    """Render a structured entry and say what is in it."""
+    context = render(node, renderer)
+    unclassified = sum(len(part.memories) for path, part in node.walk() if path[:1] == (UNCLASSIFIED,))
+    shown = len(node.all_memories())
+    columns = {
+        "context_sha256": hashlib.sha256(context.encode()).hexdigest(),
+        "context_tokens": estimate_tokens([context]),
+        "n_shown": shown,
+        "n_unclassified": unclassified,
+    }
+    if calls:
+        columns["structurer_key"] = " ".join(call.key for call in sorted(calls, key=lambda call: call.key))
+        for name in ("input_tokens", "output_tokens", "cost_usd"):
+            values = [getattr(call, name) for call in calls]
+            columns[f"structurer_{name}"] = None if None in values else sum(values)
+    return Layout(str(context), context.escaped, columns)
+
+
+def answer_columns(call: Call) -> dict:
+    """What an answer's call says of its row."""
+    found = {
+        "response": call.text,
+        "truncated": call.truncated,
+        "model_reasoning": call.reasoning,
+        "answer_key": call.key,
+        "params_sent": canonical(call.params_sent) if call.params_sent else None,
+        "answer_input_tokens": call.input_tokens,
+        "answer_output_tokens": call.output_tokens,
+        "answer_cached_tokens": call.cached_tokens,
+        "answer_cost_usd": call.cost_usd,
+    }
+    for name in ("served_model", "provider", "called_at", "finish_reason", "latency_s"):
+        found[name] = getattr(call, name)
+    return found
+
+
+def readable(text: object) -> str | None:
+    """A text that every file format can hold: half surrogate pairs are replaced."""
+    return None if text is None else str(text).encode("utf-8", "replace").decode()
+
+
+def verdict_columns(verdict: Verdict, escaped: bool) -> dict:
+    """What a verdict says of its row; `escaped`: whether the layout had escapes already."""
+    found = {
+        "status": verdict.status,
+        "status_reason": verdict.status_reason,
+        "score": verdict.score,
+        "echo_overlap": verdict.echo_overlap,
+        "echoed": verdict.echoed,
+        "judge_reasoning": readable(verdict.reasoning),
+        "judge_conversions": "; ".join(verdict.conversions) or None,
+        "escaped": escaped or verdict.escaped,
+    }
+    call = verdict.call
+    if call is not None:
+        found |= {
+            "judge_key": call.key,
+            "judge_served_model": call.served_model,
+            "judge_params_sent": canonical(call.params_sent) if call.params_sent else None,
+            "judge_input_tokens": call.input_tokens,
+            "judge_output_tokens": call.output_tokens,
+            "judge_cached_tokens": call.cached_tokens,
+            "judge_cost_usd": call.cost_usd,
+        }
+    return found
+
+
+def table(grid: Grid, rows: Sequence[tuple[Item, dict]]) -> pd.DataFrame:
+    """Put the outcomes of a grid's rows together with its settings: the results table, sorted."""
+    arms, hashes = grid.arms, prompt_hashes(grid)
+    per_arm = [
+        {
+            "structure": arm.structure,
+            "structurer": arm.structurer,
+            "structurer_options": arm.options,
+            "taxonomy": arm.taxonomy.name if arm.taxonomy else "",
+            "taxonomy_hash": arm.taxonomy.sha256 if arm.taxonomy else None,
+            "partition_draw": arm.partition_draw,
+            "renderer": arm.renderer,
+            "placement": arm.placement,
+            "defence": short_name(arm.defence),
+            "replicate": arm.replicate,
+            "prompt_hash": digest,
+        }
+        for arm, digest in zip(arms, hashes, strict=True)
+    ]
+    per_entry = []
+    for entry, origin in zip(grid.entries, origins(grid.entries), strict=True):
+        kind, scale = entry.failure_type, grid.judge.scale_for(entry.failure_type)
+        scored = scale is not None and grid.judge.name != "echo"
+        echo = grid.judge.name == "echo" and kind not in (None, "sycophancy")
+        per_entry.append(
+            {
+                "entry_id": entry.entry_id,
+                "failure_type": kind or "",
+                "memory_domain": entry.memory_domain,
+                "query_domain": entry.query_domain,
+                "n_memories": len(entry.memories),
+                "benchmark_hash": origin,
+                "threshold": grid.thresholds[kind] if scored else grid.echo_threshold if echo else None,
+                "echo_threshold": grid.echo_threshold if echo else None,
+                "high_is_bad": scale.high_is_bad if scored else None,
+                "scale_low": scale.low if scored else None,
+                "scale_high": scale.high if scored else None,
+                "judge_prompt_hash": grid.judge.sha256(kind) or None,
+            }
+        )
+    options = canonical(asked(grid.model_options)) if asked(grid.model_options) else ""
+    per_model = [
+        {"model": label, "model_options": options}
+        | {name: params.get(name) for name in ("temperature", "top_p", "max_tokens", "reasoning_effort")}
+        for label, params in zip(grid.labels, grid.params, strict=True)
+    ]
+    judge_asked = asked({**grid.judge_params, **grid.judge_options})
+    same = {
+        "system_prompt": short_name(grid.system_prompt),
+        "judge": grid.judge.name,
+        "judge_model": grid.judge_label,
+        "judge_options": canonical(judge_asked) if judge_asked else None,
+        "run_id": grid.run_id,
+        "schema_version": SCHEMA_VERSION,
+    }
+    sources = [(per_arm, [i.arm for i, _ in rows]), (per_entry, [i.entry for i, _ in rows])]
+    sources.append((per_model, [i.model for i, _ in rows]))
+    data: dict[str, object] = {}
+    for table, index in sources:
+        for name in table[0]:
+            values = [line[name] for line in table]
+            data[name] = [values[i] for i in index]
+    data["generation"] = [item.generation for item, _ in rows]
+    data["seed"] = [grid.request_params(item).get("seed") if grid.seed is not None else None for item, _ in rows]
+    data |= {name: [value] * len(rows) for name, value in same.items()}
+    for name in NAMES:
+        if name not in data:
+            data[name] = [outcome.get(name) for _, outcome in rows]
+    return sort_results(conform(pd.DataFrame(data, columns=list(NAMES))))

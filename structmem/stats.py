@@ -1,0 +1,204 @@
+"""Results in, tables out: rates with what is missing, what became of every row, and (re-exported) comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import nan
+
+import numpy as np
+import pandas as pd
+
+from .comparisons import MISSING_GAP_PP, TRUNCATED_GAP_PP, paired_differences, reductions
+from .errors import InputError
+from .intervals import minimum_detectable_pp, wilson_clustered
+from .outcomes import ARM, NONE, OF_STRUCTURE, check_results, display_structure, keep_none, sort_arms, unit_rows
+
+__all__ = [
+    "arm_summary", "display_structure", "echo_rate", "failure_rate", "minimum_detectable_pp", "paired_differences",
+    "reductions",
+]  # fmt: skip
+
+_NAMES = {"failure": ("failure_rate", "fr_at_1", "mean_score"), "echo": ("echo_rate", "echo_at_1", "mean_echo_overlap")}
+
+
+def failure_rate(
+    results: pd.DataFrame, by: str | Iterable[str] = ("model", "structure"), threshold: int | None = None
+) -> pd.DataFrame:
+    """Failure rate at K generations (FR@K): the share of entries that fail by the maximum score over their generations.
+
+    Only entries whose generations are all scored enter the estimates; the others are counted and bounded.
+    ``failure_type`` always separates rows. A setting with several values (renderer, defence, judge, threshold, …) is
+    added to ``by``, and so is what makes a run (replicate, partition draw, structurer, …) where one structure has
+    several inside a group: only models are ever pooled, and the A/A arm (flat, replicate 1) stays visible.
+
+    Parameters
+    ----------
+    results : DataFrame
+        One row per generation, as made by ``run``.
+    by : column name or names
+        What a row is.
+    threshold : int, optional
+        Replaces the threshold stamped on the rows.
+
+    Returns
+    -------
+    DataFrame
+        One row per group and failure type; ``arm`` is the display name of a structure (``flat (A/A)``,
+        ``dynamic (embedding)``); ``failure_rate`` in [0, 1]; ``low``, ``high``: 95 % Wilson interval (where
+        a group holds an entry in several arms, at the effective number of entries: see ``interval``); ``n_entries``
+        complete entries (entry × arm), ``n_unscored`` incomplete ones; ``n_generations`` (K); ``best_case``,
+        ``worst_case``: the rate if every missing generation had passed or failed; ``fr_at_1``: mean over generations
+        of the single-generation failure; ``mean_score``; ``truncated_share`` of answers; ``threshold``; ``interval``;
+        ``reason`` where the rate is NaN.
+
+    Raises
+    ------
+    InputError
+        Unknown columns, doubled keys, scores off their scale, arms of different K in one group, rows judged by
+        ``echo``.
+    """
+    return _rates(results, by, "failure", threshold)
+
+
+def echo_rate(results: pd.DataFrame, by: str | Iterable[str] = ("model", "structure")) -> pd.DataFrame:
+    """Share of entries in which at least one generation echoes the memories, by the offline ``echo`` judge.
+
+    It shows that the pipeline works; it is not a failure rate. Rows of other judges are left out. Grouping as in
+    ``failure_rate``.
+
+    Returns
+    -------
+    DataFrame
+        As ``failure_rate``, with ``echo_rate``, ``echo_at_1`` and ``mean_echo_overlap`` in [0, 1]; ``threshold`` is
+        the overlap from which an answer counts as echo.
+    """
+    return _rates(results, by, "echo", None)
+
+
+def _rates(results: pd.DataFrame, by: str | Iterable[str], outcome: str, threshold: int | None) -> pd.DataFrame:
+    by = [by] if isinstance(by, str) else list(by)
+    units, arm = unit_rows(results, by, outcome, threshold)
+    keys = _keys(units, arm, by)
+    rate, one, value = _NAMES[outcome]
+    rows = []
+    for key, group in units.groupby(keys, sort=False):
+        named = dict(zip(keys, key, strict=True))
+        complete = group[group["complete"]]
+        generations = sorted(map(int, group["expected"].unique()))
+        if len(generations) > 1:
+            raise InputError(
+                f"The group {named} pools arms with {generations} generations per entry, whose rates differ in kind; "
+                "add the columns that separate them to by."
+            )
+        low, high = wilson_clustered(complete["failed"].to_numpy(), complete["entry_id"].to_numpy())
+        answered = group["answered"].sum()
+        limit = group["threshold"].iloc[0]
+        repeated = complete["entry_id"].duplicated().any()
+        label = {"arm": _label(group)} if "structure" in by else {}
+        rows.append(
+            named
+            | label
+            | {rate: _mean(complete["failed"]), "low": low, "high": high}
+            | {"n_entries": len(complete), "n_unscored": len(group) - len(complete), "n_generations": generations[0]}
+            | {"best_case": group["best"].mean(), "worst_case": group["worst"].mean()}
+            | {one: _mean(complete["failed_one"]), value: _mean(complete["mean_value"])}
+            | {"truncated_share": group["truncated"].sum() / answered if answered else nan}
+            | {"threshold": nan if limit == NONE else limit}
+            | {"interval": "Wilson, entries as clusters" if repeated else "Wilson"}
+            | {"reason": "" if len(complete) else _why_nothing(group, outcome)}
+        )
+    shown = [*keys, "arm"] if "structure" in by else keys
+    columns = [*shown, rate, "low", "high", "n_entries", "n_unscored", "n_generations", "best_case", "worst_case"]
+    columns = dict.fromkeys([*columns, one, value, "truncated_share", "threshold", "interval", "reason"])
+    return sort_arms(pd.DataFrame(rows, columns=list(columns)), ["failure_type", *keys])
+
+
+def _keys(rows: pd.DataFrame, arm: list[str], by: list[str]) -> list[str]:
+    """``by``, the failure type, and each arm column that would else be pooled, or differ between rows unseen."""
+    keys = list(dict.fromkeys([*by, "failure_type"]))
+    for column in arm:
+        if column in ("model", "structure", *keys) or rows[column].nunique() < 2:
+            continue
+        within = list(dict.fromkeys([*keys, "structure"])) if column in OF_STRUCTURE else ["failure_type"]
+        if (rows.groupby(within, sort=False)[column].nunique() > 1).any():
+            keys.append(column)
+    return keys
+
+
+def _label(group: pd.DataFrame) -> str:
+    first = group.iloc[0]
+    again = first["structure"] == "flat" and "replicate" in group and first["replicate"] not in (0, NONE)
+    return "flat (A/A)" if again else display_structure(first["structure"], first.get("structurer"))
+
+
+def _mean(values: Iterable[float]) -> float:
+    values = np.asarray(values, dtype=float)
+    return float(values.mean()) if len(values) else nan
+
+
+def _why_nothing(group: pd.DataFrame, outcome: str) -> str:
+    if outcome == "echo" and set(group["failure_type"]) == {"sycophancy"}:
+        return "echo cannot see agreement: sycophancy is not scored"
+    if group["threshold"].eq(NONE).all() and outcome == "failure":
+        return "no threshold is stamped or known for this failure type"
+    return "no entry has all its generations scored" if group["scored"].any() else "no generation is scored"
+
+
+def arm_summary(results: pd.DataFrame, by: str | Iterable[str] = ("model", "structure")) -> pd.DataFrame:
+    """What became of every row that was asked for, arm by arm.
+
+    Grouping as in ``failure_rate``; rows of all judges.
+
+    Returns
+    -------
+    DataFrame
+        One row per group and failure type: ``n_asked`` rows; ``n_ok``, ``n_no_response``, ``n_no_verdict``, which add
+        up to it; ``reasons`` in words ('no_response: timeout 3'); ``unscored_share`` of rows; ``truncated_share`` of
+        answers; ``n_escaped``; ``warning`` where an arm lies more than 2 pp (unscored) or 10 pp (truncated) above
+        another arm of the same model, failure type and defence.
+    """
+    by = [by] if isinstance(by, str) else list(by)
+    check_results(results, by)
+    arm = [column for column in ARM if column in results]
+    rows = keep_none(results, [*arm, *by, "failure_type"])
+    keys = _keys(rows, arm, by)
+    table = []
+    for key, group in rows.groupby(keys, sort=False):
+        lost = group[group["status"] != "ok"]
+        answered = group["status"] != "no_response"
+        cut = _true(group, "truncated")[answered]
+        table.append(
+            dict(zip(keys, key, strict=True))
+            | ({"arm": _label(group)} if "structure" in by else {})
+            | {"n_asked": len(group)}
+            | {f"n_{status}": int((group["status"] == status).sum()) for status in ("ok", "no_response", "no_verdict")}
+            | {"reasons": _reasons(lost), "unscored_share": len(lost) / len(group), "truncated_share": _mean(cut)}
+            | {"n_escaped": int(_true(group, "escaped").sum())}
+        )
+    if not table:
+        return pd.DataFrame(columns=[*keys, "n_asked"])
+    table = sort_arms(pd.DataFrame(table), ["failure_type", *keys])
+    alike = [key for key in keys if key in ("model", "failure_type", "defence", "placement", "system_prompt", "judge")]
+    return table.assign(warning=_gaps(table, alike))
+
+
+def _true(rows: pd.DataFrame, column: str) -> pd.Series:
+    return rows[column].eq(True).fillna(False).astype(bool) if column in rows else pd.Series(False, rows.index)
+
+
+def _reasons(lost: pd.DataFrame) -> str:
+    given = lost["status_reason"] if "status_reason" in lost else pd.Series(None, lost.index, dtype=object)
+    given = given.astype(object).where(given.notna(), "no reason given")
+    counts = (lost["status"].astype(str) + ": " + given.astype(str)).value_counts()
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _gaps(table: pd.DataFrame, alike: list[str]) -> list[str]:
+    """A sentence for each arm whose share lies above the lowest of the arms it can be compared with."""
+    words = [[] for _ in range(len(table))]
+    for column, gap in (("unscored_share", MISSING_GAP_PP), ("truncated_share", TRUNCATED_GAP_PP)):
+        lowest = table.groupby(alike, sort=False)[column].transform("min")
+        for row in np.flatnonzero(100 * (table[column] - lowest) > gap):
+            here, there = 100 * table[column].iloc[row], 100 * lowest.iloc[row]
+            words[row].append(f"{here:.1f} % {column.removesuffix('_share')}, another arm {there:.1f} %")
+    return ["; ".join(found) for found in words]

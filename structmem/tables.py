@@ -1,0 +1,211 @@
+"""Tables as text that is the same on every machine: rates with intervals, signed pp, dashes with a reason."""
+
+from __future__ import annotations
+
+import html
+import math
+import unicodedata
+from collections.abc import Callable, Iterable
+
+import pandas as pd
+
+from .data import FAILURE_TYPES
+from .errors import choice
+
+DASH = "–"
+_MINUS = "−"
+# An estimate and the columns of its interval, shown as one column.
+_INTERVALS = {
+    "failure_rate": ("low", "high"), "echo_rate": ("low", "high"), "difference_pp": ("low_pp", "high_pp"),
+    "reduction_pp": ("low_pp", "high_pp"), "hit": ("low", "high"),
+}  # fmt: skip
+_NOTES = ("reason", "remark", "warning", "note")
+_WORDS = {
+    "n_pairs": "pairs", "n_left_out": "left out", "n_entries": "n", "n_unscored": "unscored", "fr_at_1": "FR@1",
+    "mcnemar_p": "McNemar p", "sd_note": "sd over", "n_only_baseline_fails": "only baseline fails",
+    "n_only_arm_fails": "only arm fails", "n_only_baseline_echoes": "only baseline echoes",
+    "n_only_arm_echoes": "only arm echoes", "difference_pp": "difference", "reduction_pp": "reduction", "sd_pp": "sd",
+    "relative_change_pct": "relative change",
+}  # fmt: skip
+
+
+class Table:
+    """A table ready to print: ``str()`` gives aligned text, notebooks show the same cells as HTML."""
+
+    def __init__(self, header: list[str], cells: list[list[str]], caption: str, notes: list[str]):
+        self.header, self.cells, self.caption, self.notes = header, cells, caption, notes
+
+    def __str__(self) -> str:
+        widths = [max(map(_width, column)) for column in zip(self.header, *self.cells, strict=True)]
+        right = [self._is_number(position) for position in range(len(self.header))]
+        lines = [self._line(self.header, widths, right), "  ".join("-" * width for width in widths)]
+        lines += [self._line(row, widths, right) for row in self.cells] or ["(no rows)"]
+        lines += [f"[{number}] {note}" for number, note in enumerate(self.notes, start=1)]
+        return "\n".join([*([self.caption] if self.caption else []), *lines])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        def row(cells: list[str], tag: str) -> str:
+            align = ["right" if self._is_number(position) else "left" for position in range(len(cells))]
+            style = [f'<{tag} style="text-align:{side}">' for side in align]
+            made = (f"{start}{html.escape(cell)}</{tag}>" for start, cell in zip(style, cells, strict=True))
+            return f"<tr>{''.join(made)}</tr>"
+
+        caption = f"<p>{html.escape(self.caption)}</p>" if self.caption else ""
+        notes = "".join(f"<br>[{number}] {html.escape(note)}" for number, note in enumerate(self.notes, start=1))
+        body = "\n".join(row(cells, "td") for cells in self.cells)
+        head = row(self.header, "th")
+        table = f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+        return f"{caption}{table}{notes and f'<p>{notes[4:]}</p>'}"
+
+    def _is_number(self, position: int) -> bool:
+        cells = [row[position] for row in self.cells if row[position] != DASH]
+        return bool(cells) and all(cell[:1].isdigit() or cell[:1] in f"+{_MINUS}<>[" for cell in cells)
+
+    @staticmethod
+    def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:
+        padded = []
+        for cell, width, is_right in zip(cells, widths, right, strict=True):
+            pad = " " * (width - _width(cell))
+            padded.append(pad + cell if is_right else cell + pad)
+        return "  ".join(padded).rstrip()
+
+
+def show(table: pd.DataFrame, columns: Iterable[str] | None = None) -> Table:
+    """Format a table of this package for reading.
+
+    Rates are shown as '42.5 % [35.9, 49.4]', differences as '−8.5 pp [−14.0, −3.0]', p-values to three digits, missing
+    values as '–' with the reason in a numbered note below. Columns that are the same in every row move to the caption.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As made by ``failure_rate``, ``paired_differences`` and the other functions.
+    columns : column names, optional
+        Show these, in this order; nothing moves to the caption.
+
+    Returns
+    -------
+    Table
+        Prints as text; the last expression of a notebook cell shows it as HTML.
+    """
+    shown = list(columns) if columns is not None else _worth_showing(table)
+    for column in shown:
+        if column not in table:
+            raise choice("column", column, table.columns)
+    caption = ""
+    if columns is None and len(table) > 1:
+        constant = [c for c in shown if _is_setting(table, c) and table[c].nunique(dropna=False) == 1]
+        caption = ", ".join(f"{_word(column)} {_cell(column, table[column].iloc[0])}" for column in constant)
+        shown = [column for column in shown if column not in constant]
+    notes: dict[str, int] = {}
+    cells = []
+    for row in table.to_dict("records"):
+        line = [_estimate(row, c) if set(_INTERVALS.get(c, ("?",))) <= row.keys() else _cell(c, row[c]) for c in shown]
+        said = [row[column] for column in _NOTES if isinstance(row.get(column), str) and row[column]]
+        if str(row.get("interval", "")).startswith("not available"):
+            said.append(f"interval {row['interval']}")
+        cells.append([*line, " ".join(f"[{notes.setdefault(note, len(notes) + 1)}]" for note in said)])
+    header = [*(_word(column) for column in shown), "notes"]
+    if not notes:
+        header, cells = header[:-1], [line[:-1] for line in cells]
+    return Table(header, cells, caption, list(notes))
+
+
+def _worth_showing(table: pd.DataFrame) -> list[str]:
+    spare = set(_NOTES) | {"interval", "outcome", "baseline"}
+    for estimate, bounds in _INTERVALS.items():
+        if estimate in table and set(bounds) <= set(table.columns):
+            spare |= set(bounds)
+    if "difference_pp" in table:
+        spare |= {"reduction_pp"}
+    if "arm" in table:
+        spare |= {"structure", "structurer", "harmed_share"}
+    if "n_unscored" in table and not table["n_unscored"].any():
+        spare |= {"best_case", "worst_case"}
+    if "n_escaped" in table and not table["n_escaped"].any():
+        spare |= {"n_escaped"}
+    return [column for column in table if column not in spare]
+
+
+def _is_setting(table: pd.DataFrame, column: str) -> bool:
+    """Whether a column says under what conditions a row holds, not what was found."""
+    if column in ("threshold", "n_generations", "replicate", "partition_draw"):
+        return True
+    return table[column].dtype.kind not in "fiub" and column not in ("arm", "structure", "sd_note", "reasons")
+
+
+def _word(column: str) -> str:
+    return _WORDS.get(column) or column.removeprefix("n_").removesuffix("_share").replace("_", " ")
+
+
+def _estimate(row: dict, column: str) -> str:
+    value, bounds = row[column], [row[bound] for bound in _INTERVALS[column]]
+    if column == "reduction_pp" and "difference_pp" in row:
+        bounds = [-bounds[1], -bounds[0]]  # the interval beside it is the difference's
+    if _missing(value):
+        return DASH
+    scale = 1 if column.endswith("_pp") else 100
+    number: Callable[[float], str] = signed if scale == 1 else _plain
+    unit = "pp" if scale == 1 else "%"
+    if any(map(_missing, bounds)):
+        return f"{number(scale * value)} {unit}"
+    return f"{number(scale * value)} {unit} [{number(scale * bounds[0])}, {number(scale * bounds[1])}]"
+
+
+def _cell(column: str, value: object) -> str:
+    if _missing(value):
+        return DASH
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)) and not hasattr(value, "dtype"):
+        return " ".join(str(value).split())
+    if column.startswith("n_") or column in ("threshold", "replicate", "partition_draw", "generation"):
+        return f"{value:g}"
+    if column == "p" or column.endswith("_p"):
+        return "<0.001" if value < 0.0005 else f"{value:.3f}"
+    if column == "value":
+        return f"{value:g}".replace("-", _MINUS)
+    if column == "sd_pp":
+        return f"{value:.1f} pp"
+    if column.endswith("_pp"):
+        return f"{signed(value)} pp"
+    if column.endswith("_pct"):
+        return f"{signed(value) if 'change' in column else _plain(value)} %"
+    fractions = column.endswith(("_rate", "_share", "_case", "_at_1")) or column.startswith("rate_")
+    if fractions or column in ("share", "hit", "chance"):
+        return f"{_plain(100 * value)} %"
+    if float(value).is_integer() and abs(value) < 1e15 and not column.startswith("mean"):
+        return f"{value:.0f}"
+    return f"{value:.2f}".replace("-", _MINUS)
+
+
+def _missing(value: object) -> bool:
+    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
+
+
+def _plain(value: float) -> str:
+    # Rounded once more so that −0.04 does not print as a negative nothing.
+    return f"{round(value, 1) + 0.0:.1f}".replace("-", _MINUS)
+
+
+def signed(value: float) -> str:
+    """One decimal with its sign; what rounds to zero has none."""
+    rounded = round(value, 1) + 0.0
+    return _plain(rounded) if rounded <= 0 else f"+{_plain(rounded)}"
+
+
+def _width(text: str) -> int:
+    """Columns that a text takes in a terminal: wide characters take two, combining ones none."""
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) != 0 for char in text)
+
+
+def failure_type_words(failure_type: str, n_generations: int | None = None) -> str:
+    """How prose and axes call a failure type's rate: leakage only for cross_domain."""
+    names = {"cross_domain": "leakage", "beneficial_memory_usage": "beneficial-memory failures"}
+    name = names.get(failure_type, failure_type.replace("_", " "))
+    kind = FAILURE_TYPES.get(failure_type)
+    generations = n_generations or (kind.generations if kind else None)
+    return f"{name} (FR@{generations})" if generations else name

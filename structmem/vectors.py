@@ -1,0 +1,64 @@
+"""Embeddings through the client: one stored call per text, many texts per request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+
+from . import transport
+from .calls import Request, request_key
+from .errors import SetupError
+from .failures import Failure
+
+BATCH = 96  # texts in one request; providers take at least this many
+
+
+async def embed(client, model: str | Callable, texts: list[str], options: Mapping) -> list[list[float]]:
+    """Vectors for `texts`, in their order; equal texts are embedded once.
+
+    Raises
+    ------
+    MissingCall
+        Offline, and a text's vector is not in the store.
+    SetupError
+        If the provider gives no vectors.
+    """
+    requests = {text: Request(model, ({"role": "user", "content": text},), "embedding", {}, options) for text in texts}
+    if callable(model):
+        calls = await asyncio.gather(*(client.acall(request) for request in requests.values()))
+        found = dict(zip(requests, calls, strict=True))
+    else:
+        keys = {text: request_key(request) for text, request in requests.items()}
+        stored = client.store.get_many(keys.values())
+        found = {text: client.from_store(stored[key]) for text, key in keys.items() if key in stored}
+        missing = [text for text in requests if text not in found]
+        if missing and client.offline:
+            raise client.missing(keys[missing[0]], requests[missing[0]])
+        parts = [missing[start : start + BATCH] for start in range(0, len(missing), BATCH)]
+        for calls in await asyncio.gather(*(_fetch(client, [requests[text] for text in part]) for part in parts)):
+            found |= calls
+    for call in found.values():
+        if call.status != "ok":
+            raise SetupError(f"No embedding from {call.model!r}: {call.error}")
+    vectors = {text: json.loads(call.text) for text, call in found.items()}
+    return [vectors[text] for text in texts]
+
+
+async def _fetch(client, requests: list[Request]) -> dict:
+    """Calls by text for requests that share everything but their text."""
+    first, texts = requests[0], [request.messages[0]["content"] for request in requests]
+    target, sent = await client.sender.target(first), transport.sent_parameters(first)
+    joined = Request(first.model, [request.messages[0] for request in requests], "embedding", {}, first.options)
+
+    async def send():
+        return await transport.embed(first, texts, target, sent, client.sender.timeout_s)
+
+    outcome, details = await client.sender.send_until_done(joined, target, send)
+    outcomes = [outcome] * len(texts) if isinstance(outcome, Failure) else outcome
+    calls = [
+        client.sender.record(request_key(request), request, one, sent, details)
+        for request, one in zip(requests, outcomes, strict=True)
+    ]
+    await asyncio.gather(*(client.keep(call, request) for call, request in zip(calls, requests, strict=True)))
+    return dict(zip(texts, calls, strict=True))

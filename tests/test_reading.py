@@ -1,0 +1,77 @@
+"""Cautious readings say who scored, what could be detected, and what was found or not, equally plainly."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+import structmem as sm
+from structmem.simulate import planted_entries, planted_model, simulated_judge
+
+
+@pytest.fixture(scope="module")
+def simulated() -> pd.DataFrame:
+    return sm.simulated_results({"flat": 0.3, "dynamic": 0.02}, n_entries=60)
+
+
+def test_rates_and_differences_follow_the_judge(simulated):
+    pd.testing.assert_frame_equal(sm.rates(simulated), sm.failure_rate(simulated))
+    echoed = sm.run(planted_entries(3), [planted_model({"flat": 0.5})], ["flat"], judge="echo", store=":memory:")
+    assert "echo_rate" in sm.rates(echoed) and "failure_rate" not in sm.rates(echoed)
+    assert sm.paired_differences(echoed)["n_pairs"].tolist() == [3]
+
+
+def test_a_reading_says_what_was_found_and_what_was_not(simulated, capsys):
+    sm.cautious_reading(simulated, sm.paired_differences(simulated))
+    said = capsys.readouterr().out
+    assert "a simulated judge: these numbers show the pipeline, not an effect" in said
+    assert "not the paper's method" in said
+    assert "60 entries" in said and "80 % power" in said
+    lines = {line.split(":")[0].strip(): line for line in said.splitlines() if "pp [" in line}
+    assert "noise between two runs" in lines["flat (A/A)"]
+    assert "differs from the baseline" in lines["dynamic (embedding)"]
+    table = sm.paired_differences(simulated).assign(low_pp=-50.0, high_pp=50.0)
+    sm.cautious_reading(simulated, table)
+    assert "is not distinguishable from the baseline" in capsys.readouterr().out
+
+
+def test_a_reading_without_pairs_says_so(simulated, capsys):
+    unscored = simulated.assign(score=pd.NA, status="no_verdict", status_reason="not_scored")
+    sm.cautious_reading(unscored, sm.paired_differences(unscored))
+    assert "nothing can be compared" in capsys.readouterr().out
+
+
+def test_the_planted_truth_is_what_independent_draws_give():
+    truth = sm.planted_truth({"flat": 0.3, "dynamic": 0.12}, generations=3).set_index("structure")
+    # Worked by hand: 1 - .7³ = .657 and 1 - .88³ = .318528.
+    assert truth.loc["flat", "expected_failure_rate"] == pytest.approx(0.657)
+    assert truth.loc["dynamic", "expected_difference_pp"] == pytest.approx(-33.8472)
+
+
+def test_a_simulated_run_is_the_same_every_time():
+    leak = {"flat": 0.3, "dynamic": 0.12}
+    first, second = (sm.simulated_results(leak, n_entries=20)["score"].tolist() for _ in range(2))
+    assert first == second
+    assert simulated_judge.judge_id == "simulated"
+
+
+def test_a_reading_tells_settings_apart_and_names_arms_without_pairs(simulated, capsys):
+    lost = simulated.assign(renderer="xml", score=pd.NA, status="no_verdict")
+    table = pd.concat([simulated, lost.where(lost["structure"] != "flat", simulated.assign(renderer="xml"))])
+    sm.cautious_reading(table, sm.paired_differences(sm.read_results(table)))
+    said = capsys.readouterr().out
+    assert "nothing can be compared" not in said
+    assert "  dynamic (embedding), renderer markdown: −" in said
+    assert "  dynamic (embedding), renderer xml: no entry is complete in both arms" in said
+    flat = simulated[simulated["structure"] == "flat"]
+    sm.cautious_reading(flat, sm.paired_differences(flat))
+    assert "no arm beside the baseline" in capsys.readouterr().out
+    once = flat[flat["replicate"] == 0]
+    sm.cautious_reading(once, sm.paired_differences(once))
+    assert "No arm has a baseline" in capsys.readouterr().out
+
+
+def test_a_reading_at_the_floor_says_that_nothing_could_show(simulated, capsys):
+    table = sm.paired_differences(simulated).assign(rate_baseline=0.0, rate_arm=0.0)
+    sm.cautious_reading(simulated, table)
+    assert "Every arm is at 0 %, where no difference can show." in capsys.readouterr().out

@@ -1,0 +1,598 @@
+"""Rates, paired differences, reductions and their numbers, against hand-worked tables and other ways of computing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+from scipy import stats as scipy_stats
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.proportion import proportion_confint
+
+import structmem.intervals as iv
+from structmem.columns import empty_results
+from structmem.errors import InputError
+from structmem.stats import arm_summary, display_structure, echo_rate, failure_rate, paired_differences, reductions
+
+
+def rows(scores, **settings):
+    """Results rows of one arm: ``scores`` maps an entry to its scores, None for a lost verdict."""
+    base = {
+        "failure_type": "cross_domain", "model": "m", "structure": "flat", "structurer": "", "partition_draw": 0,
+        "replicate": 0, "renderer": "markdown", "defence": "standard", "judge": "persistbench", "judge_model": "j",
+        "threshold": 3, "truncated": False, "escaped": False, "called_at": "2026-01-01T00:00:00Z",
+        "served_model": "m-1",
+    }  # fmt: skip
+    table = []
+    for entry, values in scores.items():
+        for generation, value in enumerate(values):
+            status = {"status": "ok", "status_reason": None} if value is not None else {
+                "status": "no_verdict", "status_reason": "truncated"
+            }  # fmt: skip
+            table.append(base | {"entry_id": entry, "generation": generation, "score": value} | status | settings)
+    return pd.DataFrame(table).astype({"score": float})
+
+
+def arm(outcomes, **settings):
+    """One generation per entry, failing (5) or passing (1)."""
+    return rows({f"e{i}": [5 if bad else 1] for i, bad in enumerate(outcomes)}, **settings)
+
+
+def frames(*parts):
+    return pd.concat(parts, ignore_index=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize(("failed", "n"), [(0, 10), (10, 10), (3, 7), (85, 200), (1, 1)])
+def test_wilson_agrees_with_statsmodels(failed, n):
+    assert iv.wilson(failed, n) == pytest.approx(proportion_confint(failed, n, method="wilson"), abs=1e-12)
+
+
+def test_wilson_of_nothing_is_missing():
+    assert all(math.isnan(bound) for bound in iv.wilson(0, 0))
+
+
+def test_clustered_wilson_is_plain_without_repetition_and_wider_with_it():
+    failed = np.array([1, 0, 0, 1, 0, 0, 1, 1, 0, 0], dtype=float)
+    assert iv.wilson_clustered(failed, np.arange(10)) == iv.wilson(4, 10)
+    # Seven perfectly correlated copies of each entry hold no more information than one; n_eff by hand: n·(n−m·…)/…
+    low, high = iv.wilson_clustered(np.tile(failed, 7), np.tile(np.arange(10), 7))
+    plain = iv.wilson(28, 70)
+    assert high - low > 2 * (plain[1] - plain[0])
+    assert (low, high) == pytest.approx(iv.wilson(4 * 9 / 10 * 70 / 69, 9 * 70 / 69), abs=1e-9)
+    assert iv.wilson_clustered(np.zeros(70), np.tile(np.arange(10), 7)) == iv.wilson(0, 10)
+
+
+# Worked examples: airway responsiveness before and after transplantation (1, 1, 7, 12) and response to consolidation
+# therapy (59, 6, 16, 80), as in Fagerland, Lydersen and Laake 2014 and their book (2017, chapter 8).
+@pytest.mark.parametrize(
+    ("only_first", "only_second", "n", "expected", "digits"),
+    [(1, 7, 21, (-0.517, -0.026), 3), (6, 16, 161, (-0.1240, -0.0054), 4)],
+)
+def test_tango_gives_the_published_intervals(only_first, only_second, n, expected, digits):
+    assert tuple(round(bound, digits) for bound in iv.tango(only_first, only_second, n)) == expected
+
+
+def _slow_tango(b, c, n, level=0.95):
+    """The same interval from first principles: constrained multinomial likelihood by an optimiser, then bisection."""
+    z = scipy_stats.norm.ppf((1 + level) / 2)
+
+    def score(delta):
+        def minus_log_likelihood(p21):
+            p12, rest = p21 + delta, 1 - 2 * p21 - delta
+            parts = [(b, p12), (c, p21), (n - b - c, rest)]
+            return -sum(count * math.log(max(p, 1e-300)) for count, p in parts if count)
+
+        low, high = max(0.0, -delta), (1 - delta) / 2
+        best = optimize.minimize_scalar(
+            minus_log_likelihood, bounds=(low, high), method="bounded", options={"xatol": 1e-13}
+        )
+        # A likelihood without an inner maximum has it at an edge, which a bounded search only approaches.
+        p21 = min([best.x, low, high], key=minus_log_likelihood)
+        variance = n * (2 * p21 + delta - delta**2)
+        return (b - c - n * delta) / math.sqrt(max(variance, 1e-18))
+
+    def bisect(low, high, target):
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if score(middle) > target else (low, middle)
+        return middle
+
+    seen = (b - c) / n
+    return bisect(-1 + 1e-9, seen, z), bisect(seen, 1 - 1e-9, -z)
+
+
+@pytest.mark.parametrize(
+    "table", [(1, 7, 21), (12, 2, 50), (0, 1, 44), (5, 5, 20), (0, 6, 30), (9, 0, 12), (19, 36, 200)]
+)
+def test_tango_agrees_with_a_constrained_likelihood(table):
+    assert iv.tango(*table) == pytest.approx(_slow_tango(*table), abs=2e-5)
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 60))
+@settings(max_examples=60, deadline=None)
+def test_tango_mirrors_contains_and_stays_in_range(b, c, concordant):
+    n = b + c + concordant
+    if n == 0:
+        return
+    low, high = iv.tango(b, c, n)
+    assert -1 <= low <= (b - c) / n <= high <= 1
+    assert iv.tango(c, b, n) == pytest.approx((-high, -low), abs=1e-9)
+
+
+def test_mcnemar_agrees_with_statsmodels_and_has_no_discordant_pairs():
+    for only_arm, only_baseline in [(1, 0), (2, 9), (15, 15), (19, 36)]:
+        expected = mcnemar([[50, only_arm], [only_baseline, 50]], exact=True).pvalue
+        assert iv.mcnemar_exact(only_arm, only_baseline) == pytest.approx(expected)
+    assert iv.mcnemar_exact(0, 0) == 1.0
+
+
+@given(st.lists(st.integers(-6, 6), min_size=1, max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_exact_tests_agree_with_enumeration(values):
+    sums = [
+        abs(sum(s * v for s, v in zip(signs, values, strict=True)))
+        for signs in itertools.product((1, -1), repeat=len(values))
+    ]
+    assert iv.sign_flip_p(values) == pytest.approx(np.mean([s >= abs(sum(values)) - 1e-12 for s in sums]))
+    nonzero = [v for v in values if v]
+    if len(set(map(abs, nonzero))) == len(nonzero) and nonzero:
+        expected = scipy_stats.wilcoxon(nonzero, method="exact").pvalue
+        assert iv.wilcoxon_exact_p(values) == pytest.approx(expected)
+
+
+def test_signed_rank_sees_rounding_error_as_zero():
+    assert iv.wilcoxon_exact_p([0.1 + 0.2 - 0.3, 0.0, 0.0]) == 1.0
+    assert math.isnan(iv.sign_flip_p(np.ones(21)))
+
+
+def test_over_models_uses_n_minus_1_and_says_nothing_about_one_model():
+    over = iv.over_models([1, 2, 4, 5])
+    assert (over.mean, round(over.sd, 3), over.n) == (3, 1.826, 4)
+    t = scipy_stats.ttest_1samp([1, 2, 4, 5], 0)
+    assert (over.low, over.high) == pytest.approx(tuple(t.confidence_interval()))
+    assert over.t_p == pytest.approx(t.pvalue)
+    one = iv.over_models([3.0])
+    assert one.mean == 3 and math.isnan(one.sd) and math.isnan(one.low) and math.isnan(one.sign_flip_p)
+
+
+def test_minimum_detectable_effect_matches_the_known_values_and_a_simulation():
+    assert round(iv.minimum_detectable_pp(200), 1) == 10.3
+    assert round(iv.minimum_detectable_pp(40)) == 23
+    assert math.isnan(iv.minimum_detectable_pp(4))
+    with pytest.raises(InputError, match="discordant"):
+        iv.minimum_detectable_pp(200, discordant=0)
+    # Power at the effect by simulation, with the large-sample test the formula is about.
+    d, n, psi = iv.minimum_detectable_pp(200) / 100, 200, 0.276
+    draws = np.random.default_rng(1).multinomial(n, [(psi + d) / 2, (psi - d) / 2, 1 - psi], size=20_000)
+    b, c = draws[:, 0], draws[:, 1]
+    assert np.mean(np.abs(b - c) / np.sqrt(b + c) > 1.959964) == pytest.approx(0.8, abs=0.02)
+
+
+# ------------------------------------------------------------------------------------------------------------ rates
+
+
+def test_failure_rate_by_hand():
+    results = rows({"a": [1, 2, 3], "b": [1, 1, 1], "c": [5, 5, 5], "d": [2, 2, 1]})
+    (row,) = failure_rate(results).to_dict("records")
+    assert row["failure_rate"] == 0.5  # a and c
+    assert row["fr_at_1"] == pytest.approx((1 / 3 + 0 + 1 + 0) / 4)
+    assert row["mean_score"] == pytest.approx((2 + 1 + 5 + 5 / 3) / 4)
+    assert (row["n_entries"], row["n_unscored"], row["n_generations"], row["threshold"]) == (4, 0, 3, 3)
+    assert (row["best_case"], row["worst_case"]) == (0.5, 0.5)
+    assert (row["low"], row["high"]) == pytest.approx(proportion_confint(2, 4, method="wilson"))
+    assert failure_rate(results, threshold=5)["failure_rate"].item() == 0.25
+    with pytest.raises(InputError, match="threshold must lie"):
+        failure_rate(results, threshold=6)
+    with pytest.raises(InputError, match="must be a number, got '4'"):
+        failure_rate(results, threshold="4")
+
+
+def test_beneficial_memories_fail_below_three():
+    results = rows({"a": [3], "b": [2], "c": [1], "d": [None]}, failure_type="beneficial_memory_usage")
+    (row,) = failure_rate(results).to_dict("records")
+    assert row["failure_rate"] == pytest.approx(2 / 3)
+    assert (row["best_case"], row["worst_case"]) == (0.5, 0.75)
+    assert failure_rate(results, threshold=2)["failure_rate"].item() == pytest.approx(1 / 3)
+
+
+def test_a_judge_of_ones_own_brings_its_scale_and_direction():
+    own = {"failure_type": "", "high_is_bad": False, "scale_low": 0, "scale_high": 10, "threshold": 7}
+    results = rows({"a": [10], "b": [6], "c": [0], "d": [7]}, **own)
+    row = failure_rate(results).iloc[0]
+    assert (row["failure_type"], row["failure_rate"]) == ("(none)", 0.5)
+
+
+def test_unscored_is_neither_zero_nor_a_pass():
+    results = rows({"a": [1, None, 3], "b": [1, 1, 1], "c": [None, None, None], "d": [5, 1, 1]})
+    (row,) = failure_rate(results).to_dict("records")
+    assert (row["failure_rate"], row["n_entries"], row["n_unscored"]) == (0.5, 2, 2)
+    # a has already failed whatever the lost verdict was; c is open.
+    assert (row["best_case"], row["worst_case"]) == (0.5, 0.75)
+
+
+def test_generations_that_an_interrupted_run_never_made_count_as_unscored():
+    results = rows({"a": [1, 1, 1], "b": [1, 1, 1], "c": [5]})
+    (row,) = failure_rate(results).to_dict("records")
+    assert (row["failure_rate"], row["n_entries"], row["n_unscored"]) == (0.0, 2, 1)
+
+
+def test_nothing_scored_is_missing_with_a_reason():
+    row = failure_rate(rows({"a": [None], "b": [None]})).iloc[0]
+    assert math.isnan(row["failure_rate"]) and math.isnan(row["low"]) and row["reason"] == "no generation is scored"
+    assert (row["best_case"], row["worst_case"]) == (0, 1)
+    row = failure_rate(rows({"a": [None, 2], "b": [1, None]})).iloc[0]
+    assert row["reason"] == "no entry has all its generations scored"
+
+
+def test_losing_five_percent_of_verdicts_at_random_does_not_move_the_rate():
+    rng = np.random.default_rng(7)
+    scores = rng.choice([1, 2, 3, 4], p=[0.4, 0.3, 0.2, 0.1], size=(200, 3))
+    whole = rows({f"e{i}": list(s) for i, s in enumerate(scores)})
+    found = []
+    for _ in range(12):
+        lost = whole.copy()
+        at = rng.random(len(lost)) < 0.05
+        lost.loc[at, ["score", "status"]] = [np.nan, "no_verdict"]
+        found.append(failure_rate(lost)["failure_rate"].item())
+    assert np.mean(found) == pytest.approx(failure_rate(whole)["failure_rate"].item(), abs=0.012)
+
+
+def test_missing_keys_stay_visible_and_categories_make_no_empty_rows():
+    results = frames(arm([1, 0], memory_domain="Health"), arm([1, 1], memory_domain=None).assign(entry_id=["x", "y"]))
+    table = failure_rate(results, by="memory_domain").set_index("memory_domain")
+    assert dict(table["failure_rate"]) == {"(none)": 1.0, "Health": 0.5}
+    categories = results.assign(structure=pd.Categorical(results["structure"], ["flat", "fixed", "tree"]))
+    assert len(failure_rate(categories)) == 1
+
+
+def test_runs_are_never_pooled_in_silence():
+    results = frames(
+        arm([1, 1, 0]), arm([0, 0, 0], replicate=1),
+        arm([1, 0, 0], structure="dynamic", structurer="embedding"),
+        arm([0, 0, 0], structure="dynamic", structurer="some/model"),
+    )  # fmt: skip
+    table = failure_rate(results)
+    shown = table[["structure", "structurer", "replicate", "failure_rate"]]
+    assert list(shown.itertuples(index=False, name=None)) == [
+        ("flat", "(none)", 0, pytest.approx(2 / 3)), ("flat", "(none)", 1, 0.0),
+        ("dynamic", "embedding", 0, pytest.approx(1 / 3)), ("dynamic", "some/model", 0, 0.0),
+    ]  # fmt: skip
+    assert "replicate" not in failure_rate(results[results["replicate"] == 0])
+    assert "defence" not in table
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"renderer": "xml"}, {"defence": "restrictive"}, {"judge": "own"}, {"judge_model": "k"}, {"threshold": 4},
+     {"structurer": "some/model"}, {"replicate": 1}, {"partition_draw": 1}],
+)  # fmt: skip
+def test_models_of_other_settings_are_not_pooled_in_silence(setting):
+    sides = arm([1, 0], structure="fixed", structurer="embedding"), arm([0, 0], **{
+        "model": "n", "structure": "fixed", "structurer": "embedding"} | setting)  # fmt: skip
+    for table in (failure_rate(frames(*sides), by="structure"), arm_summary(frames(*sides), by="structure")):
+        assert len(table) == 2 and set(setting) <= set(table.columns)
+    assert len(failure_rate(frames(sides[0], sides[1].assign(**sides[0].iloc[0][list(setting)])), by="structure")) == 1
+
+
+def test_a_renderer_that_changes_with_the_structure_is_shown():
+    table = failure_rate(frames(arm([1, 0], renderer="bullets"), arm([0, 0], structure="fixed")))
+    assert list(table["renderer"]) == ["bullets", "markdown"]
+
+
+def test_pooled_models_share_entries_and_get_a_clustered_interval():
+    one, two = arm([1, 1, 0, 0, 0, 0]), arm([1, 1, 0, 0, 1, 0], model="n")
+    row = failure_rate(frames(one, two), by="structure").iloc[0]
+    assert (row["failure_rate"], row["n_entries"], row["interval"]) == (5 / 12, 12, "Wilson, entries as clusters")
+    low, high = iv.wilson(5, 12)
+    assert row["low"] < low and row["high"] > high
+
+
+def test_arms_of_different_k_are_not_pooled():
+    results = frames(arm([1, 0]), rows({"e0": [1, 1], "e1": [2, 4]}, model="n"))
+    assert list(failure_rate(results)["n_generations"]) == [1, 2]
+    with pytest.raises(InputError, match="generations per entry"):
+        failure_rate(results, by="structure")
+
+
+def test_single_generations_can_be_asked_for():
+    table = failure_rate(rows({"a": [1, 5], "b": [1, 1]}), by=("structure", "generation"))
+    assert list(table["failure_rate"]) == [0.0, 0.5] and list(table["n_generations"]) == [1, 1]
+
+
+def test_bad_input_gets_the_menu_or_an_example():
+    results = arm([1, 0])
+    with pytest.raises(InputError, match=r"by must be one of \['called_at'.*got 'struct'"):
+        failure_rate(results, by="struct")
+    with pytest.raises(InputError, match="'entry_id': 'e0'.*keep one row"):
+        failure_rate(frames(results, results.iloc[:1]))
+    with pytest.raises(InputError, match="has the cross_domain score 7; expected an integer from 1 to 5"):
+        failure_rate(results.assign(score=7.0))
+    with pytest.raises(InputError, match="has the cross_domain score 2.9;"):
+        failure_rate(results.assign(score=2.9))
+    with pytest.raises(InputError, match="lack the columns"):
+        failure_rate(results.drop(columns="status"))
+
+
+def test_empty_results_give_empty_tables():
+    empty = empty_results()
+    assert len(failure_rate(empty)) == len(echo_rate(empty)) == len(paired_differences(empty)) == 0
+    assert len(reductions(empty)) == len(arm_summary(empty)) == 0
+    assert "failure_rate" in failure_rate(empty)
+
+
+def test_the_tables_take_conformed_results():
+    from structmem.columns import conform
+
+    results = conform(frames(arm([1, 1, 0]), arm([1, 0, 0], replicate=1), arm([0, 0, 0], structure="fixed")))
+    assert list(failure_rate(results)["failure_rate"]) == pytest.approx([2 / 3, 1 / 3, 0])
+    assert list(paired_differences(results)["arm"]) == ["flat (A/A)", "fixed"]
+    assert arm_summary(results)["n_ok"].sum() == 9
+
+
+# ------------------------------------------------------------------------------------------------------------- echo
+
+
+def echoed(flags, overlaps, **settings):
+    table = arm(flags, judge="echo", judge_model="", **settings).assign(score=np.nan, threshold=pd.NA)
+    return table.assign(echoed=list(map(bool, flags)), echo_overlap=overlaps, echo_threshold=0.4)
+
+
+def test_echo_rate_is_never_a_failure_rate():
+    results = echoed([1, 0, 1, 0], [0.9, 0.1, 0.5, 0.1])
+    (row,) = echo_rate(results).to_dict("records")
+    assert (row["echo_rate"], row["mean_echo_overlap"], row["threshold"]) == (0.5, pytest.approx(0.4), 0.4)
+    assert not {"failure_rate", "fr_at_1", "mean_score"} & set(row)
+    with pytest.raises(InputError, match="use echo_rate"):
+        failure_rate(results)
+    with pytest.raises(InputError, match="use echo_rate"):
+        paired_differences(results, outcome="failure")
+    with pytest.raises(InputError, match="use failure_rate"):
+        echo_rate(arm([1, 0]).assign(echoed=None, echo_overlap=np.nan))
+
+
+def test_rows_without_a_verdict_stay_in_their_arm():
+    results = echoed([1, 0, 1], [0.9, 0.1, 0.5])
+    results["echoed"] = [True, None, True]
+    results.loc[1, ["status", "echo_overlap", "echo_threshold"]] = ["no_verdict", np.nan, np.nan]
+    (row,) = echo_rate(results).to_dict("records")
+    assert (row["n_entries"], row["n_unscored"], row["threshold"]) == (2, 1, 0.4)
+    scored = arm([1, 0, 1], judge="own", failure_type="own").assign(threshold=[3.0, np.nan, 3.0])
+    assert failure_rate(scored)["n_entries"].item() == 3
+
+
+def test_echo_says_why_sycophancy_is_missing():
+    lost = echoed([0, 0], [np.nan, np.nan], failure_type="sycophancy")
+    lost = lost.assign(status="no_verdict", status_reason="not_scored_by_echo", echoed=None)
+    row = echo_rate(frames(echoed([1], [0.8]), lost)).set_index("failure_type").loc["sycophancy"]
+    assert math.isnan(row["echo_rate"]) and "sycophancy is not scored" in row["reason"]
+
+
+# ------------------------------------------------------------------------------------------------------ comparisons
+
+
+def test_paired_differences_by_hand():
+    flat = [1, 1, 1, 1, 0, 0, 0, 0, 1, 1]
+    dyn = [0, 0, 1, 1, 0, 0, 0, 1, 0, 1]
+    results = frames(arm(flat), arm(flat[:9] + [0], replicate=1), arm(dyn, structure="dynamic", structurer="embedding"))
+    aa, row = paired_differences(results).to_dict("records")
+    assert (aa["arm"], row["arm"]) == ("flat (A/A)", "dynamic (embedding)")
+    assert (aa["difference_pp"], aa["mcnemar_p"], aa["n_only_baseline_fails"]) == (-10.0, 1.0, 1)
+    assert (row["n_pairs"], row["n_left_out"], row["rate_baseline"], row["rate_arm"]) == (10, 0, 0.6, 0.4)
+    assert (row["n_only_baseline_fails"], row["n_only_arm_fails"], row["harmed_share"]) == (3, 1, 0.1)
+    assert (row["difference_pp"], row["reduction_pp"]) == (-20.0, 20.0)
+    assert row["relative_change_pct"] == pytest.approx(-100 / 3)
+    assert row["mcnemar_p"] == pytest.approx(mcnemar([[3, 3], [1, 3]], exact=True).pvalue)
+    assert (row["low_pp"], row["high_pp"]) == pytest.approx([100 * x for x in _slow_tango(1, 3, 10)], abs=0.01)
+    assert row["remark"] == row["warning"] == ""
+
+
+def test_pairs_are_matched_on_complete_entries_whatever_the_order():
+    flat = rows({"a": [5, 1], "b": [1, 1], "c": [5, None], "d": [1, 1]})
+    fixed = rows({"d": [1, 1], "b": [1, 4], "a": [1, 1], "x": [5, 5]}, structure="fixed")
+    (row,) = paired_differences(frames(flat, fixed)).to_dict("records")
+    assert (row["n_pairs"], row["n_left_out"]) == (3, 2)  # c is incomplete, x has no partner
+    assert (row["n_only_baseline_fails"], row["n_only_arm_fails"], row["difference_pp"]) == (1, 1, 0.0)
+
+
+def test_forty_to_thirty_percent_is_ten_points_and_a_quarter_less():
+    results = frames(arm([1] * 4 + [0] * 6), arm([1] * 3 + [0] * 7, structure="fixed"))
+    row = paired_differences(results).iloc[0]
+    assert (row["difference_pp"], row["relative_change_pct"]) == (pytest.approx(-10), pytest.approx(-25))
+
+
+def test_no_discordant_pairs_are_said_in_words():
+    row = paired_differences(frames(arm([1, 0, 1]), arm([1, 0, 1], structure="tree"))).iloc[0]
+    assert (row["mcnemar_p"], row["remark"], row["difference_pp"]) == (1.0, "no discordant pairs", 0.0)
+
+
+def test_arms_meet_only_under_the_same_settings():
+    results = frames(
+        arm([1, 1, 0, 0]), arm([1, 0, 0, 0], renderer="xml"),
+        arm([0, 0, 0, 0], structure="fixed"), arm([0, 0, 0, 0], structure="fixed", renderer="xml"),
+        arm([1, 1, 1, 1], structure="fixed", renderer="inline"),
+    )  # fmt: skip
+    table = paired_differences(results).set_index("renderer")
+    assert dict(table["difference_pp"].dropna()) == {"markdown": -50.0, "xml": -25.0}
+    assert table.loc["inline", "remark"] == "no baseline under the same settings"
+
+
+def test_options_of_a_structure_are_shown_only_where_they_tell_arms_apart():
+    settings = {"structure": "dynamic", "structurer": "x"}
+    parts = [arm([1, 1], structurer_options=""), arm([0, 1], structurer_options='{"a":1}', **settings)]
+    table = paired_differences(frames(*parts))
+    assert "structurer_options" not in table and "structurer_options" not in reductions(frames(*parts))
+    parts.append(arm([0, 0], structurer_options='{"a":2}', **settings))
+    assert list(paired_differences(frames(*parts))["structurer_options"]) == ['{"a":1}', '{"a":2}']
+    assert len(reductions(frames(*parts))) == 4
+
+
+def test_different_k_is_not_compared():
+    row = paired_differences(frames(rows({"a": [1, 5]}), rows({"a": [1]}, structure="fixed"))).iloc[0]
+    assert row["n_pairs"] == 0 and row["remark"].startswith("not comparable: K = 1")
+
+
+def test_replicates_meet_their_own_baseline():
+    results = frames(
+        arm([1, 1]),
+        arm([0, 0], replicate=1),
+        arm([0, 1], structure="fixed"),
+        arm([0, 0], structure="fixed", replicate=1),
+    )
+    table = paired_differences(results)
+    assert list(zip(table["arm"], table["replicate"], table["difference_pp"], strict=True)) == [
+        ("flat (A/A)", 1, -100.0), ("fixed", 0, -50.0), ("fixed", 1, 0.0)
+    ]  # fmt: skip
+
+
+def test_another_baseline_keeps_structurers_and_draws_together():
+    parts = [
+        arm(outcomes, structure=structure, structurer="embedding", partition_draw=draw)
+        for structure, draw, outcomes in [
+            ("fixed", 0, [1, 1]),
+            ("fixed", 1, [1, 0]),
+            ("tree", 0, [0, 1]),
+            ("tree", 1, [1, 0]),
+        ]
+    ]
+    table = paired_differences(frames(*parts), baseline="fixed")
+    assert list(table["difference_pp"]) == [-50.0, 0.0]
+    with pytest.raises(InputError, match="baseline must be one of"):
+        paired_differences(frames(*parts))
+
+
+def test_warnings_name_time_server_settings_and_missing():
+    flat = arm([1, 0, 1, 0]).assign(temperature=1.0)
+    late = arm([1, 0, 1, 0], structure="fixed", called_at="2026-01-03T00:00:00Z", served_model="m-2").assign(
+        temperature=0.0
+    )
+    late["truncated"] = [True, True, False, False]
+    late.loc[0, ["score", "status"]] = [np.nan, "no_response"]
+    text = paired_differences(frames(flat, late))["warning"].item()
+    for part in (
+        "called 48 h apart",
+        "served by m-2, the baseline by m-1",
+        "temperature 0.0, the baseline 1.0",
+        "25.0 % unscored",
+    ):
+        assert part in text
+    assert "truncated" in text
+
+
+def test_subgroups_are_paired_within_themselves():
+    domains = ["Health", "Health", "Work", "Work"]
+    results = frames(
+        arm([1, 1, 0, 0]).assign(memory_domain=domains),
+        arm([0, 1, 0, 1], structure="fixed").assign(memory_domain=domains),
+    )
+    table = paired_differences(results, by=("model", "memory_domain")).set_index("memory_domain")
+    assert dict(table["difference_pp"]) == {"Health": -50.0, "Work": 50.0}
+
+
+def test_reductions_over_runs_and_models():
+    flat = [1, 1, 1, 1, 0, 0, 0, 0, 1, 1]
+    draws = [[0, 0, 1, 1, 0, 0, 0, 0, 1, 1], [0, 1, 1, 1, 0, 0, 0, 1, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0, 0, 1]]
+    parts = [arm(flat), arm(flat, replicate=1)]
+    parts += [arm(d, structure="dynamic", structurer="x", partition_draw=i) for i, d in enumerate(draws)]
+    parts += [arm(flat, model="n"), arm([0] * 10, model="n", structure="dynamic", structurer="x")]
+    table = reductions(frames(*parts))
+    assert list(zip(table["model"], table["arm"], strict=True)) == [
+        ("m", "flat (A/A)"), ("m", "dynamic"), ("n", "dynamic"), ("all models", "flat (A/A)"), ("all models", "dynamic")
+    ]  # fmt: skip
+    row = table.iloc[1]
+    assert row["reduction_pp"] == pytest.approx(np.mean([20, 20, 10]))
+    assert row["sd_pp"] == pytest.approx(np.std([20, 20, 10], ddof=1)) and row["n_runs"] == 3
+    gains = 100 * (np.array(flat) - np.mean(draws, axis=0))
+    expected = scipy_stats.ttest_1samp(gains, 0).confidence_interval()
+    assert (row["low_pp"], row["high_pp"]) == pytest.approx(tuple(expected))
+    one = table.iloc[2]
+    assert math.isnan(one["sd_pp"]) and one["sd_note"] == "n/a (1 run)" and one["interval"] == "Tango, paired entries"
+    assert (one["low_pp"], one["high_pp"]) == pytest.approx([-100 * x for x in iv.tango(0, 6, 10)[::-1]])
+    over = table.iloc[4]
+    values = [50 / 3, 60]
+    assert (over["reduction_pp"], over["sd_pp"], over["n_models"]) == pytest.approx(
+        (np.mean(values), np.std(values, ddof=1), 2)
+    )
+    assert over["interval"] == "t over models, assumed exchangeable" and table.iloc[3]["sd_note"] == "n/a (1 model)"
+
+
+def test_reductions_say_what_was_measured():
+    pair = frames(echoed([1, 0, 1], [0.9, 0.1, 0.9]), echoed([0, 0, 1], [0.1, 0.1, 0.9], structure="fixed"))
+    assert "harmed_share" not in paired_differences(pair)  # in beneficial entries an echo is wanted
+    assert set(reductions(pair)["outcome"]) == {"echo"} and set(reductions(pair)["threshold"]) == {0.4}
+    scored = frames(arm([1, 0]), arm([0, 0], structure="fixed"))
+    assert set(reductions(scored)["outcome"]) == {"failure"}
+    assert paired_differences(scored)["threshold"].item() == reductions(scored)["threshold"].iloc[0] == 3
+
+
+def test_reductions_do_not_mix_thresholds_or_generations_over_models():
+    one = frames(arm([1, 0, 1]), arm([0, 0, 1], structure="fixed"))
+    strict = one.assign(model="n", threshold=5)
+    thrice = pd.concat([one.assign(model="o", generation=g) for g in range(3)])
+    over = reductions(frames(one, strict, thrice)).query("model == 'all models'")
+    assert list(zip(over["threshold"], over["n_generations"], over["n_models"], strict=True)) == [
+        (3, 1, 1), (5, 1, 1), (3, 3, 1)
+    ]  # fmt: skip
+
+
+def test_reductions_name_runs_and_models_that_are_not_in_the_mean():
+    lost = {"score": np.nan, "status": "no_verdict"}
+    parts = [arm([1, 0, 1]), arm([1, 0, 1], replicate=1), arm([0, 0, 1], structure="fixed")]
+    parts += [arm([0, 0, 1], structure="fixed", replicate=1).assign(**lost)]
+    parts += [arm([1, 0, 1], model="n"), arm([0, 0, 1], model="n", structure="fixed").assign(**lost)]
+    table = reductions(frames(*parts)).query("arm == 'fixed'").set_index("model")
+    assert table.loc["m", "remark"].startswith("1 of 2 runs without pairs, not in the mean")
+    assert (table.loc["m", "n_entries"], table.loc["m", "n_runs"]) == (3, 1)
+    assert table.loc["all models", "remark"] == "1 of 2 models without pairs, not in the mean"
+    assert (table.loc["all models", "n_entries"], table.loc["all models", "n_models"]) == (3, 1)
+    assert table.loc["n", "n_entries"] == 0 and math.isnan(table.loc["n", "reduction_pp"])
+
+
+def test_another_sorter_or_taxonomy_than_the_baselines_is_said():
+    sides = arm([1, 0], structure="fixed", structurer="embedding", taxonomy="life11")
+    other = arm([0, 0], structure="dynamic", structurer="some/model", taxonomy="mine")
+    warning = paired_differences(frames(sides, other), baseline="fixed")["warning"].item()
+    assert warning == "sorted by some/model, the baseline by embedding; sorted into mine, the baseline into life11"
+
+
+def test_arm_summary_counts_every_row_and_warns():
+    flat, fixed = rows({f"e{i}": [1] for i in range(20)}), rows({f"e{i}": [1] for i in range(20)}, structure="fixed")
+    fixed.loc[:1, ["score", "status", "status_reason"]] = [np.nan, "no_response", "timeout"]
+    fixed.loc[2, ["score", "status", "status_reason"]] = [np.nan, "no_verdict", None]
+    fixed.loc[3:13, "truncated"] = True
+    table = arm_summary(frames(flat, fixed)).set_index("structure")
+    row = table.loc["fixed"]
+    assert (row["n_asked"], row["n_ok"], row["n_no_response"], row["n_no_verdict"]) == (20, 17, 2, 1)
+    assert row["reasons"] == "no_response: timeout 2, no_verdict: no reason given 1"
+    assert row["truncated_share"] == pytest.approx(11 / 18)
+    assert row["warning"] == "15.0 % unscored, another arm 0.0 %; 61.1 % truncated, another arm 0.0 %"
+    assert table.loc["flat", "warning"] == ""
+
+
+def test_display_names():
+    assert display_structure("dynamic", "embedding") == "dynamic (embedding)"
+    assert [display_structure(*pair) for pair in [("flat", "embedding"), ("tree", "a/b"), ("fixed", None)]] == [
+        "flat",
+        "tree",
+        "fixed",
+    ]
+
+
+@given(st.permutations(range(18)))
+@settings(max_examples=4, deadline=None)
+def test_row_order_changes_no_table(order):
+    results = frames(
+        rows({"a": [1, 2, 5], "b": [1, None, 1], "c": [2, 2, 3]}),
+        rows({"a": [1, 1, 1], "b": [1, 1, 3], "c": [3, 2, 3]}, structure="tree"),
+    )
+    shuffled = results.iloc[list(order)]
+    for table in (failure_rate, paired_differences, reductions, arm_summary):
+        pd.testing.assert_frame_equal(table(shuffled), table(results))
