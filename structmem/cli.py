@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("--structurer", default="embedding", help="embedding (offline), or a litellm model id")
     study.add_argument("--max-tokens", type=_count, help="longest answer, in tokens")
     study.add_argument("--budget", type=float, metavar="USD", help="stop cleanly before this is spent")
+    study.add_argument("--allow-unpriced", action="store_true", help="with a budget: go on where a price is not known")
     study.add_argument("--results", metavar="DIR", help="results folder (default: data/results/study)")
     study.add_argument("--yes", action="store_true", help="do not ask")
 
@@ -205,7 +206,7 @@ def _study(options) -> int | None:
     path = study(
         options.model, options.limit, judge=options.judge, judge_model=options.judge_model,
         structurer=options.structurer, max_tokens=options.max_tokens, budget_usd=options.budget,
-        folder=options.results, confirm=confirm,
+        allow_unpriced=options.allow_unpriced, folder=options.results, confirm=confirm,
     )  # fmt: skip
     return None if path else 1
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 
-from .errors import SetupError, StructmemError
+from .errors import InputError, SetupError, StructmemError
 from .paths import default_store, root, shared
 
 MODEL = "local/smollm2"
@@ -169,13 +169,14 @@ def _text(table) -> str:
 def study(
     model: str, limit: int, *, judge: str = "persistbench", judge_model: str | None = None,
     structurer: str = "embedding", max_tokens: int | None = None, budget_usd: float | None = None,
-    folder: str | Path | None = None, confirm: Callable[[str], bool], say: Callable[[str], None] = print,
+    allow_unpriced: bool = False, folder: str | Path | None = None,
+    confirm: Callable[[str], bool], say: Callable[[str], None] = print,
 ) -> Path | None:  # fmt: skip
     """Check the connection, count and price the calls, ask, run, and show the tables of the whole results folder.
 
     Parameters
     ----------
-    model, judge, judge_model, structurer, max_tokens, budget_usd
+    model, judge, judge_model, structurer, max_tokens, budget_usd, allow_unpriced
         As in `experiment.run`; the judge ``persistbench`` asks the paper's judge model by default.
     limit : int
         Entries per failure type; 0 runs all.
@@ -193,12 +194,14 @@ def study(
     ------
     SetupError
         If a key, an address or an extra is missing: the first call shows it.
+    InputError
+        If there is a budget, and a price is not known.
     """
     from .calls import model_label
     from .data import load_entries
     from .experiment import plan, run
     from .judges import judge_model_settings, load_judge
-    from .results import write_results
+    from .results import save_results
 
     folder = Path(folder) if folder else root() / "data" / "results" / "study"
     entries = load_entries("persistbench", limit=limit)
@@ -211,13 +214,22 @@ def study(
     if load_judge(judge).asks_model:
         connection_check(*judge_model_settings(judge_model, None), say)
     say(str(count))
+    if budget_usd is not None and count.cost_usd is None and not allow_unpriced:
+        raise InputError(
+            "the price of a model is not known, so a budget cannot be kept: leave --budget out, or say "
+            "--allow-unpriced (unpriced calls then count as nothing). No call of the run was made."
+        )
     if not confirm("Run it?"):
         return None
-    unpriced = count.cost_usd is None
-    results = run(entries, **settings, budget_usd=budget_usd, allow_unpriced=unpriced, progress=True)
-    name = re.sub(r"[^\w.-]+", "_", f"{model_label(model)}_{judge}_{limit or 'all'}")
-    path = write_results(results, folder / f"{name}.parquet")
-    say(outcome_tables(sorted(folder.glob("*.parquet"))))
+    results = run(entries, **settings, budget_usd=budget_usd, allow_unpriced=allow_unpriced, progress=True)
+    parts = (model_label(model), load_judge(judge).name, structurer, max_tokens or "", limit or "all")
+    name = "_".join(re.sub(r"[^\w.-]+", "_", str(part)) for part in parts if part)
+    path = save_results(results, folder / f"{name}.parquet")
+    try:
+        say(outcome_tables(sorted(folder.glob("*.parquet"))))
+    except InputError as error:  # runs of other settings lie there too: what was just paid for is shown all the same
+        say(f"{error} Only this run is shown; name another --results folder to keep them apart.\n")
+        say(outcome_tables([path]))
     say(f"Results: {path}")
     if results.attrs.get("stopped"):
         say(f"Stopped before the end: {results.attrs['stopped']} Run again to go on; finished calls are kept.")

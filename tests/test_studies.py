@@ -8,7 +8,7 @@ import pytest
 
 from structmem import studies
 from structmem.data import load_entries
-from structmem.errors import SetupError
+from structmem.errors import InputError, SetupError
 
 nbformat = pytest.importorskip("nbformat", reason="the notebooks extra is not installed")
 
@@ -118,3 +118,26 @@ def test_a_model_that_does_not_answer_stops_the_study_first(project):
     broken.model_id = "test/broken"
     with pytest.raises(SetupError, match="test/broken did not answer"):
         studies.study(broken, 1, judge=strict, confirm=lambda q: True, say=lambda line: None)
+
+
+def test_a_budget_without_a_price_is_refused_before_any_call(project):
+    asked = []
+
+    def counted(messages):
+        asked.append(messages)
+        return "An answer."
+
+    counted.model_id = "test/counted"
+    with pytest.raises(InputError, match="price of a model is not known"):
+        studies.study(counted, 1, judge=strict, budget_usd=1.0, confirm=lambda q: True, say=lambda line: None)
+    assert len(asked) == 1  # the connection check
+
+
+def test_a_run_of_other_settings_in_the_same_folder_is_kept_and_shown_alone(project):
+    lines = []
+    for tokens in (64, 32):
+        studies.study(
+            polite, 1, judge=strict, max_tokens=tokens, confirm=lambda q: True, say=lines.append, folder="out"
+        )
+    assert len(list((project / "out").glob("*.parquet"))) == 2
+    assert any("Only this run is shown" in line for line in lines)
