@@ -63,7 +63,7 @@ class Plan:
 
     def __str__(self) -> str:
         cost = "unknown (a price is missing)" if self.cost_usd is None else f"about ${self.cost_usd:,.2f}"
-        table = self.table().to_string(index=False)
+        table = self.table().to_string(index=False, na_rep="unknown")
         return f"{self.rows:,} rows, at most {self.calls:,} calls, cost {cost}.\n{table}\n{NOTE}"
 
 

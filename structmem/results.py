@@ -277,15 +277,30 @@ def write_results(df: pd.DataFrame, path: str | Path, *, exclusions: Iterable[st
 
 
 def save_results(df: pd.DataFrame, path: str | Path) -> Path | None:
-    """Write a notebook's results to a file of the project, keeping what other models or settings left there.
+    """Write a notebook's results to a file of the project, keeping what other models left there.
 
-    Rows that the file already holds stay (see `merge_results`), so a model is added without rerunning the others.
-    An empty `path` writes nothing and returns None.
+    Rows of other keys that the file already holds stay (see `merge_results`), so a model is added without rerunning the
+    others. A finished row takes the place of an older one with its key, with a warning when the two differ: the calls
+    behind both are in the store. An empty `path` writes nothing and returns None.
+
+    Warns
+    -----
+    UserWarning
+        When rows are replaced by different ones, and as `merge_results`.
     """
     if not path:
         return None
     path = in_project(path)
-    return write_results(merge_results(read_results(path), df) if path.exists() else df, path)
+    if path.exists():
+        df, old = validate(df), read_results(path)
+        what = ["answer_key", "context_sha256"]
+        finished = df[df["status"] == "ok"].set_index(list(KEY))[what]
+        again = old.set_index(list(KEY)).index.isin(finished.index)
+        before = old[again].set_index(list(KEY))[what]
+        if n := int((before.fillna("") != finished.reindex(before.index).fillna("")).any(axis=1).sum()):
+            warnings.warn(f"{n} rows of {path.name} were replaced by this run's, which differ.", stacklevel=2)
+        df = merge_results(old[~again], df)
+    return write_results(df, path)
 
 
 def _replace(path: Path, write) -> str:

@@ -154,8 +154,9 @@ def arm_summary(results: pd.DataFrame, by: str | Iterable[str] = ("model", "stru
     DataFrame
         One row per group and failure type: ``n_asked`` rows; ``n_ok``, ``n_no_response``, ``n_no_verdict``, which add
         up to it; ``reasons`` in words ('no_response: timeout 3'); ``unscored_share`` of rows; ``truncated_share`` of
-        answers; ``n_escaped``; ``warning`` where an arm lies more than 2 pp (unscored) or 10 pp (truncated) above
-        another arm of the same model, failure type and defence.
+        answers; ``n_escaped``; ``unclassified_share`` of the memories shown (NaN: not known); ``warning`` where an arm
+        lies more than 2 pp (unscored) or 10 pp (truncated) above another arm of the same model, failure type and
+        defence.
     """
     by = [by] if isinstance(by, str) else list(by)
     check_results(results, by)
@@ -173,13 +174,19 @@ def arm_summary(results: pd.DataFrame, by: str | Iterable[str] = ("model", "stru
             | {"n_asked": len(group)}
             | {f"n_{status}": int((group["status"] == status).sum()) for status in ("ok", "no_response", "no_verdict")}
             | {"reasons": _reasons(lost), "unscored_share": len(lost) / len(group), "truncated_share": _mean(cut)}
-            | {"n_escaped": int(_true(group, "escaped").sum())}
+            | {"n_escaped": int(_true(group, "escaped").sum()), "unclassified_share": _share_unclassified(group)}
         )
     if not table:
         return pd.DataFrame(columns=[*keys, "n_asked"])
     table = sort_arms(pd.DataFrame(table), ["failure_type", *keys])
     alike = [key for key in keys if key in ("model", "failure_type", "defence", "placement", "system_prompt", "judge")]
     return table.assign(warning=_gaps(table, alike))
+
+
+def _share_unclassified(rows: pd.DataFrame) -> float:
+    if not {"n_unclassified", "n_shown"} <= set(rows) or not (shown := rows["n_shown"].sum()):
+        return nan
+    return float(rows["n_unclassified"].sum() / shown)
 
 
 def _true(rows: pd.DataFrame, column: str) -> pd.Series:

@@ -139,31 +139,27 @@ def outcome_tables(files: Sequence[Path]) -> str:
     echo, parts = results["judge"] == "echo", []
     if (~echo).any():
         scored = results[~echo]
-        parts.append(("failure_rate in [0, 1], with its 95 % interval", failure_rate(scored, by=_BY)))
+        parts.append(("Failure rates, with 95 % intervals", failure_rate(scored, by=_BY)))
         table = reductions(scored)
         alone = table["sd_note"] == "n/a (1 model)"  # the row over models, with one model in it
-        parts.append(("reductions against flat, in pp", table[~alone]))
+        parts.append(("Reductions against flat", table[~alone]))
     if echo.any():
         rates = echo_rate(results, by=_BY)
         rates = rates[rates["n_entries"] > 0]  # sycophancy has no echo rate; the last table counts its rows
-        parts.append(("echo_rate in [0, 1] (overlap, not failures), with its 95 % interval", rates))
+        parts.append(("Echo rates (overlap of words, not failures), with 95 % intervals", rates))
     parts.append(("What became of every row asked for", arm_summary(results, by=["failure_type", "model"])))
     return "\n\n".join(f"{title}:\n{_text(table)}" for title, table in parts) + "\n"
 
 
 _BY = ["failure_type", "model", "structure"]
 # The tables of the notebooks show all; in a terminal a line should hold a row.
-_TOO_WIDE = {
-    "threshold", "interval", "best_case", "worst_case", "n_escaped", "unscored_share", "truncated_share", "warning",
-}  # fmt: skip
-_IN_ARM = {"structure", "structurer", "structurer_options", "taxonomy", "replicate"}
+_TOO_WIDE = ("threshold", "interval", "best_case", "worst_case", "n_escaped", "unscored_share", "truncated_share")
 
 
 def _text(table) -> str:
-    hidden = _TOO_WIDE | (_IN_ARM if "arm" in table else set())
-    table = table.drop(columns=[column for column in table if column in hidden])
-    table = table.loc[:, table.notna().any() & table.astype(str).ne("").any()]
-    return table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="–")
+    from .tables import show
+
+    return str(show(table.drop(columns=[column for column in _TOO_WIDE if column in table])))
 
 
 def study(

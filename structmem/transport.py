@@ -131,7 +131,9 @@ async def find_target(request: Request) -> Target:
             "model must be a litellm id such as 'openai/gpt-4o' or 'hosted_vllm/NAME', or 'local/smollm2'; "
             f"the provider of {label!r} is not known."
         )
-    if route == "hosted_vllm" and not base and not os.environ.get("HOSTED_VLLM_API_BASE"):
+    if route == "hosted_vllm":
+        base = base or os.environ.get("HOSTED_VLLM_API_BASE", "")
+    if route == "hosted_vllm" and not base:
         raise SetupError(
             f"{label!r} is served by your own server, whose address is missing: "
             "model_options={'api_base': 'http://HOST:PORT/v1'} or the variable HOSTED_VLLM_API_BASE."

@@ -48,6 +48,6 @@ def test_demo_then_nbval(tmp_path):
     assert len(results) == 15 + 5 + 3 + 6 and set(results["status"]) <= {"ok", "no_verdict"}
     assert (project / "data" / "store.sqlite").stat().st_mode & 0o077 == 0
     said = run("structmem", "demo", "--limit", "1")
-    assert "Model calls made: 0" in said and "echo_rate" in said
+    assert "Model calls made: 0" in said and "Echo rates" in said
     assert run("structmem", "check", "runs", "data/results") == "runs: fine\ndata/results: fine\n"
     run("pytest", "-q", "-p", "no:cacheprovider", "--nbval", "notebooks/10_cross_domain.ipynb")

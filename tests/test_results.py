@@ -11,6 +11,7 @@ import pytest
 
 from structmem.columns import ARM, COLUMNS, NAMES
 from structmem.errors import InputError
+from structmem.experiment import run
 from structmem.manifest import mask
 from structmem.results import (
     KEY,
@@ -23,6 +24,7 @@ from structmem.results import (
     validate,
     write_results,
 )
+from structmem.simulate import planted_entries, planted_model, simulated_judge
 
 BASE = {
     "failure_type": "cross_domain", "model": "m", "structurer": "", "structurer_options": "", "taxonomy": "",
@@ -243,3 +245,28 @@ class TestManifest:
     def test_plain_values_stay(self):
         value = {"model": "openrouter/a/b", "max_tokens": 3, "note": "and/or", "none": None, "list": [1.5, True]}
         assert mask(value) == value
+
+
+class TestSaving:
+    """What a notebook writes into a file that is there already."""
+
+    def go(self, models, **settings):
+        entries = planted_entries(3)
+        return run(entries, models, ["flat"], judge=simulated_judge, store=":memory:", aa=False, **settings)
+
+    def test_a_model_joins_and_a_rerun_changes_nothing(self, tmp_path):
+        first, second = planted_model({"flat": 0.5}), planted_model({"flat": 0.4})
+        path = tmp_path / "r.parquet"
+        assert save_results(self.go([first]), "") is None
+        save_results(self.go([first]), path)
+        save_results(self.go([second]), path)
+        save_results(self.go([first]), path)
+        saved = read_results(path)
+        assert len(saved) == 2 * 9 and saved["model"].nunique() == 2
+
+    def test_other_settings_replace_the_rows_of_their_key_and_say_so(self, tmp_path):
+        model, path = planted_model({"flat": 0.5}), tmp_path / "r.parquet"
+        save_results(self.go([model], max_tokens=10), path)
+        with pytest.warns(UserWarning, match="9 rows of r.parquet were replaced"):
+            save_results(self.go([model], max_tokens=20), path)
+        assert read_results(path)["max_tokens"].unique().tolist() == [20]

@@ -596,3 +596,9 @@ def test_row_order_changes_no_table(order):
     shuffled = results.iloc[list(order)]
     for table in (failure_rate, paired_differences, reductions, arm_summary):
         pd.testing.assert_frame_equal(table(shuffled), table(results))
+
+
+def test_the_summary_shows_the_share_of_unclassified_memories():
+    results = rows({"a": [1], "b": [5]}).assign(n_shown=[10, 6], n_unclassified=[0, 4])
+    assert arm_summary(results)["unclassified_share"].tolist() == [4 / 16]
+    assert arm_summary(results.drop(columns="n_shown"))["unclassified_share"].isna().all()

@@ -91,8 +91,8 @@ def test_study_checks_counts_asks_runs_and_shows_tables(project):
     )
     said = "\n".join(lines)
     assert questions == ["Run it?"] and path.parent == project / "out" and path.is_file()
-    assert said.index("test/polite answers") < said.index("rows, at most") < said.index("failure_rate")
-    assert "flat (A/A)" in said and "reductions against flat, in pp" in said
+    assert said.index("test/polite answers") < said.index("rows, at most") < said.index("Failure rates")
+    assert "flat (A/A)" in said and "Reductions against flat" in said
 
 
 def test_study_runs_nothing_when_the_answer_is_no(project):
