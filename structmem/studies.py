@@ -78,7 +78,7 @@ def demo(limit: int = 4, say: Callable[[str], None] = print) -> None:
     say(_where("Results", results, folder))
     say(_where("Executed notebooks", executed, folder))
     say(_where("Figures", sorted((folder / SETTINGS["figures"]).glob("*.png")), folder))
-    say(f"Calls       {default_store()} (kept: a second run makes none of them again)")
+    say(f"Calls: {_short(default_store(), folder)} (kept: a second run makes none of them again)")
     say("These numbers show the pipeline, not an effect: few entries, a very small model, an overlap measure as judge.")
 
 
