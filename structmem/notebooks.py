@@ -120,7 +120,7 @@ def run_notebook(
         papermill.execute_notebook(
             str(source), str(target), values, kernel_name="python3", cwd=folder and str(folder), start_timeout=120,
             progress_bar=sys.stderr.isatty(), language="python",
-            extra_arguments=["--log-level=ERROR"],  # else each kernel warns that its local socket is not encrypted
+            extra_arguments=["--log-level=CRITICAL"],  # else each kernel warns that its local socket is not encrypted
         )  # fmt: skip
     except papermill.PapermillExecutionError as error:
         raise NotebookError(
