@@ -23,7 +23,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "  %-18s %s\n", $$1, $$2 }'
-	@echo "Settings: PYTHON=$(PYTHON) (3.11 or later), LIMIT=$(LIMIT) (entries per failure type), MODEL=… (for study)."
+	@echo "Settings: PYTHON=$(PYTHON) (3.11 or later), LIMIT=$(LIMIT) (entries per failure type), MODEL=… and ARGS=… (for study)."
 
 demo: $(STAMP)  ## run the experiment in small with the built-in model (no key, no GPU); LIMIT=4 entries per failure type
 	@$(RUN) -m structmem demo --limit "$(LIMIT)"
@@ -36,7 +36,7 @@ test: $(STAMP)  ## run all that CI runs: ruff, pytest and the committed notebook
 
 study: $(STAMP)  ## plan, price and run the experiment on a hosted or local model: MODEL=openai/gpt-4o-mini LIMIT=4
 	@test -n "$(MODEL)" || { echo "Say which model, by its litellm id: make study MODEL=openai/gpt-4o-mini LIMIT=$(LIMIT)" >&2; exit 2; }
-	@$(RUN) -m structmem study "$(MODEL)" "$(LIMIT)"
+	@$(RUN) -m structmem study "$(MODEL)" "$(LIMIT)" $(ARGS)
 
 lab: $(STAMP)  ## open the notebooks in JupyterLab
 	@$(RUN) -m jupyterlab notebooks

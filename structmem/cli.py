@@ -84,6 +84,10 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("--judge", default="persistbench", help="persistbench, echo, or a judge file")
     study.add_argument("--judge-model", help="a litellm model id (default: the paper's judge)")
     study.add_argument("--structurer", default="embedding", help="embedding (offline), or a litellm model id")
+    study.add_argument(
+        "--system-prompt", default="short", help="short (ours), persistbench, or a file (default: short)"
+    )
+    study.add_argument("--temperature", type=float, default=1.0, help="of the answers (default: 1.0)")
     study.add_argument("--max-tokens", type=_count, help="longest answer, in tokens")
     study.add_argument("--budget", type=float, metavar="USD", help="stop cleanly before this is spent")
     study.add_argument("--allow-unpriced", action="store_true", help="with a budget: go on where a price is not known")
@@ -132,7 +136,7 @@ def _plain_warnings() -> None:
 def _demo(options) -> None:
     from .studies import demo
 
-    demo(options.limit)
+    demo(options.limit, lambda line: print(line, flush=True))
 
 
 def _run(options) -> None:
@@ -205,8 +209,9 @@ def _study(options) -> int | None:
 
     path = study(
         options.model, options.limit, judge=options.judge, judge_model=options.judge_model,
-        structurer=options.structurer, max_tokens=options.max_tokens, budget_usd=options.budget,
-        allow_unpriced=options.allow_unpriced, folder=options.results, confirm=confirm,
+        structurer=options.structurer, system_prompt=options.system_prompt, temperature=options.temperature,
+        max_tokens=options.max_tokens, budget_usd=options.budget, allow_unpriced=options.allow_unpriced,
+        folder=options.results, confirm=confirm,
     )  # fmt: skip
     return None if path else 1
 

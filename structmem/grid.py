@@ -20,6 +20,10 @@ from .messages import build_messages, prompt_sha256
 _FACTORS = ("structure", "structurer", "partition_draw", "renderer", "placement", "defence", "replicate")
 
 
+# A small model may ramble to the end of its context, for minutes on a CPU; the limit stands in the results.
+LOCAL_MAX_TOKENS = 512
+
+
 @dataclass(frozen=True)
 class Item:
     """One row to be made: positions of the entry, the model and the arm, and the generation."""
@@ -201,6 +205,7 @@ def _params(model: object, given: Mapping) -> dict:
     found = {name: value for name, value in given.items() if value is not None and name != "seed"}
     if isinstance(model, str) and model.startswith("local/"):
         found.setdefault("temperature", 1.0)  # the local server would take 0.8 by itself
+        found.setdefault("max_tokens", LOCAL_MAX_TOKENS)
     for name, low, high in (("temperature", 0, 2), ("top_p", 0, 1)):
         value = found.get(name)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -103,7 +103,7 @@ def run_notebook(
     InputError
         If the notebook or a parameter does not exist, or a parameter has the wrong type.
     NotebookError
-        If a cell fails; the executed part is kept.
+        If a cell fails; the executed part is kept as ``NAME.unfinished.ipynb``.
     """
     source = find_notebook(name)
     known = parameters_of(read_notebook(source))
@@ -114,17 +114,19 @@ def run_notebook(
     check_values(known, values)
     _refuse_secrets(values)
     target = Path(output) if output else root() / "runs" / source.name
+    running = target.with_name(f"{target.stem}.unfinished.ipynb")  # a run that fails leaves an earlier copy whole
     papermill = extra("papermill")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         papermill.execute_notebook(
-            str(source), str(target), values, kernel_name="python3", cwd=folder and str(folder), start_timeout=120,
+            str(source), str(running), values, kernel_name="python3", cwd=folder and str(folder), start_timeout=120,
             progress_bar=sys.stderr.isatty(), language="python",
             extra_arguments=["--log-level=CRITICAL"],  # else each kernel warns that its local socket is not encrypted
         )  # fmt: skip
+        running.replace(target)
     except papermill.PapermillExecutionError as error:
         raise NotebookError(
-            f"{source.name}, cell {error.cell_index}: {error.ename}: {error.evalue} (the run up to there: {target})"
+            f"{source.name}, cell {error.cell_index}: {error.ename}: {error.evalue} (the run up to there: {running})"
         ) from None
     except OSError as error:
         raise SetupError(f"{target} cannot be written ({error.strerror}); name another place for the output.") from None

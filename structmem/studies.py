@@ -164,15 +164,15 @@ def _text(table) -> str:
 
 def study(
     model: str, limit: int, *, judge: str = "persistbench", judge_model: str | None = None,
-    structurer: str = "embedding", max_tokens: int | None = None, budget_usd: float | None = None,
-    allow_unpriced: bool = False, folder: str | Path | None = None,
-    confirm: Callable[[str], bool], say: Callable[[str], None] = print,
+    structurer: str = "embedding", system_prompt: str = "short", temperature: float = 1.0,
+    max_tokens: int | None = None, budget_usd: float | None = None, allow_unpriced: bool = False,
+    folder: str | Path | None = None, confirm: Callable[[str], bool], say: Callable[[str], None] = print,
 ) -> Path | None:  # fmt: skip
     """Check the connection, count and price the calls, ask, run, and show the tables of the whole results folder.
 
     Parameters
     ----------
-    model, judge, judge_model, structurer, max_tokens, budget_usd, allow_unpriced
+    model, judge, judge_model, structurer, system_prompt, temperature, max_tokens, budget_usd, allow_unpriced
         As in `experiment.run`; the judge ``persistbench`` asks the paper's judge model by default.
     limit : int
         Entries per failure type; 0 runs all.
@@ -202,8 +202,9 @@ def study(
     folder = Path(folder) if folder else root() / "data" / "results" / "study"
     entries = load_entries("persistbench", limit=limit)
     settings = dict(
-        models=(model,), structurers=(structurer,), judge=judge, judge_model=judge_model, max_tokens=max_tokens
-    )
+        models=(model,), structurers=(structurer,), judge=judge, judge_model=judge_model, system_prompt=system_prompt,
+        temperature=temperature, max_tokens=max_tokens,
+    )  # fmt: skip
     count = plan(entries, **settings)
     for name in [model] + ([structurer] if structurer != "embedding" else []):
         connection_check(name, {}, {}, say)
@@ -218,7 +219,7 @@ def study(
     if not confirm("Run it?"):
         return None
     results = run(entries, **settings, budget_usd=budget_usd, allow_unpriced=allow_unpriced, progress=True)
-    parts = (model_label(model), load_judge(judge).name, structurer, max_tokens or "", limit or "all")
+    parts = (model_label(model), load_judge(judge).name, structurer, system_prompt, max_tokens or "", limit or "all")
     name = "_".join(re.sub(r"[^\w.-]+", "_", str(part)) for part in parts if part)
     path = save_results(results, folder / f"{name}.parquet")
     try:

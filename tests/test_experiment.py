@@ -117,7 +117,7 @@ class TestGrid:
     def test_local_models_always_get_a_temperature(self):
         from structmem.grid import _params
 
-        assert _params("local/x.gguf", {"temperature": None}) == {"temperature": 1.0}
+        assert _params("local/x.gguf", {"temperature": None}) == {"temperature": 1.0, "max_tokens": 512}
         assert _params("openai/x", {"temperature": None}) == {}
 
 

@@ -225,7 +225,8 @@ def test_a_failing_cell_is_one_sentence_and_the_copy_is_kept(project):
     write(project / "notebooks" / "12_bad.ipynb", "1 / 0", "print('never')")
     with pytest.raises(notebooks.NotebookError, match="12_bad.ipynb, cell .*ZeroDivisionError.*runs"):
         notebooks.run_notebook("12_bad", {})
-    problems = notebooks.check_run("runs/12_bad.ipynb")
+    assert not (project / "runs" / "12_bad.ipynb").exists()  # an earlier run's copy would still be there
+    problems = notebooks.check_run("runs/12_bad.unfinished.ipynb")
     assert any("ZeroDivisionError" in problem for problem in problems) and any("did not run" in p for p in problems)
 
 
