@@ -96,7 +96,8 @@ class Call:
     ``no_response`` (`status_reason`: refused, filtered, empty, timeout, error, too_long; `error` has the details).
     ``text`` is the visible answer, ``reasoning`` the model's thinking. Counts are tokens, ``cost_usd`` is US dollars,
     ``latency_s`` seconds; None means unknown. ``model`` is the id as asked, ``served_model`` what the provider says.
-    ``params_sent`` are parameters and options as sent, without address and credentials.
+    ``params_sent`` are parameters and options as sent, without address and credentials; ``requests`` is how many
+    requests this call took, retries included (None: not known).
     """
 
     key: str
@@ -117,6 +118,7 @@ class Call:
     latency_s: float | None = None
     called_at: str = ""
     params_sent: dict = field(default_factory=dict)
+    requests: int | None = None
     error: str | None = None
     role: str = "answer"
     generation: int = 0
