@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from .calls import Call
 from .errors import InputError, StructmemError
+from .replytext import ReplyError
 
 
 def settle(call: Call, accept: Callable | None) -> tuple[Call, object]:
@@ -20,7 +21,8 @@ def settle(call: Call, accept: Callable | None) -> tuple[Call, object]:
     try:
         parsed = accept(call)
     except (StructmemError, ValueError) as error:
-        return replace(call, status="rejected", status_reason=getattr(error, "code", "invalid"), error=str(error)), None
+        reason = error.reason if isinstance(error, ReplyError) else "invalid"
+        return replace(call, status="rejected", status_reason=reason, error=str(error)), None
     return (call if call.status == "ok" else replace(call, status="ok", status_reason=None, error=None)), parsed
 
 
@@ -36,7 +38,8 @@ def as_ask(function: Callable) -> Callable:
     Returns
     -------
     callable
-        ``await ask(messages, role=…, params=None, accept=None, memories=(), draw=0, tries=3)`` → ``(Call, parsed)``.
+        ``await ask(messages, role=…, params=None, accept=None, memories=(), draw=0, tries=3, seen=None)`` →
+        ``(Call, parsed)``; the call of each attempt is added to the list `seen`.
     """
     if getattr(function, "is_asker", False):
         return function
@@ -44,15 +47,18 @@ def as_ask(function: Callable) -> Callable:
         raise InputError(f"ask must be a function of messages, or client.asker(MODEL); got {function!r:.100}.")
     wants_more = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
-    async def ask(messages, *, role, params=None, accept=None, memories=(), draw=0, tries=3, compute=None):
+    async def ask(messages, *, role, params=None, accept=None, memories=(), draw=0, tries=3, compute=None, seen=None):
+        seen = [] if seen is None else seen
         more = {"role": role, "params": params, "accept": accept, "memories": memories, "draw": draw}
         for attempt in range(tries if accept is not None else 1):
             answer = compute(messages) if compute else function(messages, **(more if wants_more else {}))
             answer = await answer if inspect.isawaitable(answer) else answer
             if isinstance(answer, tuple):
+                seen.append(answer[0])
                 return answer
             call = answer if isinstance(answer, Call) else _call(answer, role, draw, attempt)
             call, parsed = settle(call, accept)
+            seen.append(call)
             if call.status != "rejected" or call.truncated:
                 break
         return call, parsed

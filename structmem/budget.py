@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 from .calls import Request, model_label
 from .errors import BudgetReached, InputError
@@ -38,16 +37,36 @@ class Budget:
         for name in self.prices:
             price(name, self.prices)  # refuse a wrong one now
 
-    @contextmanager
-    def reserve(self, request: Request) -> Iterator[list[float]]:
-        """Set the likely cost of a call aside while it runs.
+    def check(self, models: Iterable) -> None:
+        """Refuse models whose price is not known, where a limit is to be kept; nothing is asked.
+
+        Raises
+        ------
+        InputError
+            With the models' names.
+        """
+        if self.limit_usd is None or self.allow_unpriced:
+            return
+        unknown = sorted({model for model in models if isinstance(model, str) and price(model, self.prices) is None})
+        if unknown:
+            raise InputError(
+                f"No price is known for {unknown}, so a budget cannot be kept and nothing was asked: give prices="
+                f"{{{unknown[0]!r}: (dollars per input token, per output token)}}, or allow_unpriced=True (their calls "
+                "then count with what the provider says they cost, if it does)."
+            )
+
+    def reserve(self, request: Request, n: int = 1) -> float:
+        """Set the likely cost of a request for `n` replies aside, until it is given to `release`.
 
         Raises
         ------
         BudgetReached
             If what is spent, reserved and asked for exceeds the limit, or the price is unknown.
         """
-        estimate = 0.0 if self.limit_usd is None or callable(request.model) else self._estimate(request)
+        if self.limit_usd is None or callable(request.model):
+            estimate = 0.0
+        else:
+            estimate = self._estimate(request, n)
         if self.limit_usd is not None and self.spent_usd + self._reserved + estimate > self.limit_usd:
             raise BudgetReached(
                 f"The budget of ${self.limit_usd:.2f} is reached: ${self.spent_usd:.4f} spent, ${self._reserved:.4f} "
@@ -56,12 +75,17 @@ class Budget:
                 "Finished calls are kept; raise budget_usd and run again to go on."
             )
         self._reserved += estimate
-        try:
-            yield [estimate]
-        finally:
-            self._reserved -= estimate
+        return estimate
 
-    def _estimate(self, request: Request) -> float:
+    def release(self, reserved: float) -> None:
+        """Give back what `reserve` has set aside."""
+        self._reserved -= reserved
+
+    def covers(self) -> bool:
+        """Whether every request under way can be sent once more, after one that was paid for in vain."""
+        return self.limit_usd is None or self.spent_usd + self._reserved <= self.limit_usd
+
+    def _estimate(self, request: Request, n: int) -> float:
         known = price(request.model, self.prices)
         if known is None:
             if self.allow_unpriced:
@@ -73,7 +97,7 @@ class Budget:
         texts = [m["content"] if isinstance(m["content"], str) else str(m["content"]) for m in request.messages]
         limit = request.params.get("max_tokens") or request.params.get("max_completion_tokens")
         limit = limit or max(UNLIMITED_TOKENS, self._longest.get((request.model, request.role), 0))
-        return known.cost(math.ceil(estimate_tokens(texts) * CAUTION), limit)
+        return known.cost(math.ceil(estimate_tokens(texts) * CAUTION), n * limit)
 
     def cost(self, request: Request, reply) -> float | None:
         """Dollars of one reply: by own prices, else as the provider or litellm says; None if nobody knows."""
@@ -86,9 +110,10 @@ class Budget:
         name = request.model if isinstance(request.model, str) else getattr(request.model, "model_id", None)
         return price(request.model, self.prices) if name in self.prices else None
 
-    def charge(self, request: Request, reply, reserved: list[float]) -> None:
+    def charge(self, request: Request, reply, reserved: float) -> None:
         """Add the cost of a reply; where it is unknown but was estimated, the estimate, so that the limit holds."""
         cost = self.cost(request, reply)
-        self.spent_usd += cost if cost is not None else reserved[0]
-        tokens = (request.model, request.role)
-        self._longest[tokens] = max(self._longest.get(tokens, 0), reply.output_tokens or 0)
+        self.spent_usd += cost if cost is not None else reserved
+        tokens, length = (request.model, request.role), reply.output_tokens or 0
+        if length > self._longest.get(tokens, 0):
+            self._longest[tokens] = length

@@ -16,6 +16,7 @@ from .errors import InputError, SetupError, choice
 
 KEY_VERSION = "k1"
 ROLES = ("answer", "judge", "classifier", "proposer", "structurer", "embedding")
+SORTING = ("classifier", "proposer", "structurer")  # roles that make partitions
 STATUSES = ("ok", "rejected", "no_response")
 
 # Where a call goes, who pays and how long to wait: no part of what is asked, so no part of the key and never stored.
@@ -97,7 +98,7 @@ class Call:
     ``text`` is the visible answer, ``reasoning`` the model's thinking. Counts are tokens, ``cost_usd`` is US dollars,
     ``latency_s`` seconds; None means unknown. ``model`` is the id as asked, ``served_model`` what the provider says.
     ``params_sent`` are parameters and options as sent, without address and credentials; ``requests`` is how many
-    requests this call took, retries included (None: not known).
+    requests this call took, retries included (None: not known; 0: it came with another generation's).
     """
 
     key: str
@@ -138,17 +139,17 @@ def request_key(request: Request) -> str:
     InputError
         If a part has no exact JSON form, or a callable model has no lasting name.
     """
-    parts = [
-        model_identity(request.model),
-        [_message_digest(message) for message in request.messages],
-        _values_digest(request.params),
-        _values_digest(request.options),
-        request.role,
-        request.generation,
-        request.replicate,
-        request.attempt,
-    ]
-    return hashlib.sha256(f"{KEY_VERSION}\n{_dump(parts)}".encode()).hexdigest()
+    found = request.__dict__.get("_key")  # a request does not change, and is asked for its key several times
+    if found is None:
+        # As _dump of the list of parts would write it, at a third of the time: keys are most of what a rerun does.
+        messages = ",".join(_message_part(message) for message in request.messages)
+        found = hashlib.sha256(
+            f"{KEY_VERSION}\n[{_text(model_identity(request.model))},[{messages}],"
+            f'"{_values_digest(request.params)}","{_values_digest(request.options)}","{request.role}",'
+            f"{request.generation},{request.replicate},{request.attempt}]".encode()
+        ).hexdigest()
+        object.__setattr__(request, "_key", found)
+    return found
 
 
 def asked(values: Mapping) -> dict:
@@ -249,12 +250,11 @@ def _values_digest(values: Mapping) -> str:
     return _values_digests[shown]
 
 
-def _message_digest(message: Mapping) -> list:
-    content = message["content"]
-    parts = [message.get("role"), text_digest(content) if isinstance(content, str) else text_digest(canonical(content))]
-    if len(message) > 2:
-        parts.append(canonical({k: v for k, v in message.items() if k not in ("role", "content")}))
-    return parts
+def _message_part(message: Mapping) -> str:
+    content, role = message["content"], message.get("role")
+    digest = text_digest(content if isinstance(content, str) else canonical(content))
+    more = "" if len(message) <= 2 else "," + _dump(canonical({k: message[k] for k in message.keys() - _TWO}))
+    return f'[{_text(role) if isinstance(role, str) else _dump(role)},"{digest}"{more}]'
 
 
 @lru_cache(maxsize=1024)
@@ -270,6 +270,10 @@ def text_digest(text: str) -> str:
 
 # Made once: json.dumps builds an encoder for every call that asks for a form of its own.
 _dump = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+_TWO = {"role", "content"}
+_text = lru_cache(maxsize=512)(_dump)  # JSON of a short text
 
 
 def _plain(value: object) -> object:

@@ -97,6 +97,10 @@ def _parser() -> argparse.ArgumentParser:
     check = command("check", _check, "check executed notebooks and results files")
     check.add_argument("paths", nargs="+", metavar="PATH", help="notebook, results file, or a folder of them")
 
+    ping = command("ping", _ping, "check that a model can be called, with one small request")
+    ping.add_argument("model", help="a litellm model id, or local/smollm2")
+    ping.add_argument("--api-base", metavar="URL", help="the address of your own server, such as http://HOST:PORT/v1")
+
     local = group("local", "the built-in model")
     command("install", _local_install, "install the built-in model and the benchmark's data files", local)
     command("status", _local_status, "what is present of the built-in model, and one test reply", local)
@@ -110,7 +114,20 @@ def _parser() -> argparse.ArgumentParser:
     info = command("info", _store_info, "count what a store holds", store)
     export = command("export", _store_export, "write calls as JSON lines, without request texts", store)
     export.add_argument("output", metavar="FILE.jsonl")
-    for each in (info, export):
+    merge = command("merge", _store_merge, "add the calls of other stores, or of recorded calls, to a store", store)
+    merge.add_argument(
+        "sources", nargs="+", metavar="OTHER", help="a store, a .jsonl file or a folder of them; only read"
+    )
+    prune = command("prune", _store_prune, "delete failures and request texts that no call needs", store)
+    prune.add_argument(
+        "--before", metavar="DATE", help="only what was called before this day, such as 2026-03-31 (UTC)"
+    )
+    prune.add_argument("--role", help="only calls of this role, such as judge")
+    prune.add_argument("--model", help="only calls of this model")
+    prune.add_argument("--dry-run", action="store_true", help="only say what would go")
+    prune.add_argument("--finished", action="store_true", help="finished calls too, which are paid for; asks again")
+    prune.add_argument("--yes-delete-finished", action="store_true", help="do not ask again")
+    for each in (info, export, merge, prune):
         each.add_argument("--store", help="default: STRUCTMEM_STORE, else data/store.sqlite in the project")
     return parser
 
@@ -194,7 +211,7 @@ def read_memories(file: str) -> list[str]:
     return found
 
 
-def _study(options) -> int | None:
+def _study(options) -> int:
     from .studies import study
 
     def confirm(question: str) -> bool:
@@ -202,18 +219,14 @@ def _study(options) -> int | None:
             return True
         if not sys.stdin.isatty():
             raise InputError("nobody is there to confirm the run; add --yes.")
-        try:
-            return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
-        except EOFError:  # Ctrl-D
-            return False
+        return _confirmed(question)
 
-    path = study(
+    return study(
         options.model, options.limit, judge=options.judge, judge_model=options.judge_model,
         structurer=options.structurer, system_prompt=options.system_prompt, temperature=options.temperature,
         max_tokens=options.max_tokens, budget_usd=options.budget, allow_unpriced=options.allow_unpriced,
         folder=options.results, confirm=confirm,
-    )  # fmt: skip
-    return None if path else 1
+    )[1]  # fmt: skip
 
 
 def _check(options) -> int:
@@ -227,6 +240,14 @@ def _check(options) -> int:
         for problem in problems:
             print(f"  {problem}")
     return 1 if bad else 0
+
+
+def _ping(options) -> int:
+    from .connection import check_connection
+
+    found = check_connection(options.model, {"api_base": options.api_base} if options.api_base else None)
+    print("\n".join(found.lines()))
+    return 0 if found.ok else 1
 
 
 def _local_install(options) -> int:
@@ -280,5 +301,63 @@ def _store_export(options) -> None:
     store = _store(options)
     if not hasattr(store, "export"):
         raise InputError(f"{store.path} holds recorded calls, which are JSON lines already; copy its files.")
-    print(f"{store.export(options.output)} calls written to {options.output}.")
+    print(
+        f"{store.export(options.output)} calls written to {options.output} (for you only: answers may quote memories)."
+    )
     store.close()
+
+
+def _store_merge(options) -> None:
+    from .paths import default_store
+    from .upkeep import merge
+
+    into = options.store or default_store()
+    for found in merge(into, options.sources):
+        differing = f" ({found.differing} with another reply there; ours stays)" if found.differing else ""
+        print(
+            f"{found.source}: {found.added} finished calls and {found.failures} failures added, "
+            f"{found.known} finished calls were here already{differing}"
+        )
+
+
+def _store_prune(options) -> int:
+    from .paths import default_store
+    from .upkeep import Pruned, prune
+
+    def say(goes: Pruned, verb: str) -> None:
+        for what, counts in (("failures", goes.failures), ("finished calls", goes.finished)):
+            detail = ", ".join(f"{number} {name}" for name, number in counts.items())
+            if detail or what == "failures":
+                print(f"{verb} {sum(counts.values())} {what}{f': {detail}' if detail else ''}.")
+
+    def confirm(goes: Pruned) -> bool:
+        say(goes, "To be deleted:")
+        if options.yes_delete_finished:
+            return True
+        if not sys.stdin.isatty():
+            raise InputError("nobody is there to confirm that finished calls go; add --yes-delete-finished.")
+        return _confirmed("Finished calls are paid for. Delete them?")
+
+    store = options.store or default_store()
+    pruned = prune(
+        store, before=options.before, role=options.role, model=options.model, finished=options.finished,
+        confirm=confirm, dry_run=options.dry_run,
+    )  # fmt: skip
+    if not pruned.done:
+        if not options.dry_run:
+            print("Nothing was deleted.")
+            return 1
+        say(pruned, "Would delete")
+        return 0
+    say(pruned, "Deleted")
+    print(
+        f"{pruned.texts} request texts that no call needs went with them; the file is {pruned.bytes:,} bytes smaller."
+    )
+    return 0
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:  # Ctrl-D
+        return False

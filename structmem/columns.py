@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 STATUSES = ("ok", "no_response", "no_verdict")
 
 
@@ -45,6 +45,11 @@ COLUMNS: tuple[Column, ...] = tuple(
         ("seed", "Int64", "Seed sent for this row: the run's seed + generation + 1000 * replicate."),
         ("reasoning_effort", "str", "As asked."),
         ("params_sent", "str", "JSON: sampling parameters that the provider was really sent."),
+        (
+            "params_not_sent",
+            "str",
+            "JSON: asked for the answer and not sent, or not so; {}: nothing; missing: unknown.",
+        ),
         ("judge", "str", "Name of the judge."),
         ("judge_model", "str", "Model the judge asks; empty for judges that ask none."),
         ("judge_options", "str", "JSON: the judge's sampling parameters and provider options as asked."),
@@ -80,10 +85,17 @@ COLUMNS: tuple[Column, ...] = tuple(
         ("answer_output_tokens", "Int64", "Tokens of the answer, reasoning included."),
         ("answer_cached_tokens", "Int64", "Input tokens that the provider read from its cache."),
         ("answer_cost_usd", "float64", "Missing: unknown."),
-        ("judge_input_tokens", "Int64", "Tokens of the last judge request."),
-        ("judge_output_tokens", "Int64", "Tokens of the last judge reply."),
-        ("judge_cached_tokens", "Int64", "Input tokens of the judge that the provider read from its cache."),
-        ("judge_cost_usd", "float64", "Missing: unknown."),
+        ("answer_requests", "Int64", "Requests that the answer took, retries included; missing: unknown."),
+        ("judge_attempts", "Int64", "Verdicts asked for this answer, unusable ones included; missing: no model asked."),
+        ("judge_requests", "Int64", "Requests of all attempts, retries included; missing: unknown for one of them."),
+        (
+            "judge_input_tokens",
+            "Int64",
+            "Of all attempts; missing: unknown for one of them (version 1: of the last).",
+        ),
+        ("judge_output_tokens", "Int64", "As above."),
+        ("judge_cached_tokens", "Int64", "As above; input tokens of the judge that the provider read from its cache."),
+        ("judge_cost_usd", "float64", "As above; missing is never 0."),
         ("structurer_input_tokens", "Int64", "Of the whole sorting; repeated where structurer_key is the same."),
         ("structurer_output_tokens", "Int64", "As above."),
         ("structurer_cost_usd", "float64", "As above."),
@@ -113,11 +125,27 @@ ARM = tuple(name for name in KEY if name not in ("entry_id", "generation"))
 _EMPTY_IS_VALUE = {"failure_type", "structurer", "structurer_options", "taxonomy", "judge_model", "model_options"}
 _TRUTH = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 MAY_BE_DROPPED = {"response", "judge_reasoning", "model_reasoning"}
+# Columns by the version that brought them: a file of an earlier version is read with them missing.
+ADDED = {2: ("params_not_sent", "answer_requests", "judge_attempts", "judge_requests")}
+# Which run asked, and what it took; two rows that differ only here say the same.
+BOOKKEEPING = {
+    "run_id", "schema_version", "params_not_sent", "answer_requests", "judge_attempts", "judge_requests",
+    "judge_input_tokens", "judge_output_tokens", "judge_cached_tokens", "judge_cost_usd",
+}  # fmt: skip
 
 
 def empty_results() -> pd.DataFrame:
     """A results table without rows, with every column in its dtype."""
     return conform(pd.DataFrame({name: [] for name in NAMES}))
+
+
+def with_later_columns(df: pd.DataFrame) -> pd.DataFrame:
+    """A table of an earlier version with the columns that came later, missing; its rows keep their version."""
+    if "schema_version" not in df.columns:
+        return df
+    version = pd.to_numeric(df["schema_version"], errors="coerce").max()
+    later = [name for since, names in ADDED.items() if not version >= since for name in names if name not in df.columns]
+    return df.assign(**dict.fromkeys(later)) if later else df
 
 
 def conform(df: pd.DataFrame) -> pd.DataFrame:

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import nan
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from .errors import choice
 from .intervals import clustered_mean, mcnemar_exact, over_models, tango
-from .outcomes import ARM, NONE, OF_STRUCTURE, display_structure, is_echo, judged_rows, keep_none, sort_arms, unit_rows
+from .missing import MISSING_GAP_PP, TRUNCATED_GAP_PP, differ
+from .outcomes import (
+    ARM,
+    NONE,
+    OF_STRUCTURE,
+    counted,
+    display_structure,
+    is_echo,
+    judged_rows,
+    keep_none,
+    sort_arms,
+    unit_rows,
+)  # fmt: skip
 
 ALL_MODELS = "all models"
 CALLED_APART_HOURS = 24.0
-MISSING_GAP_PP = 2.0  # arms whose unscored shares differ by more get a warning
-TRUNCATED_GAP_PP = 10.0
 # Settings outside the key that should not differ between an arm and its baseline.
 _SETTINGS = (
     "model_options", "temperature", "top_p", "max_tokens", "reasoning_effort", "judge_options", "prompt_hash",
@@ -48,11 +59,14 @@ def paired_differences(
     DataFrame
         One row per group and arm. ``arm`` is the display name (``flat (A/A)``, ``dynamic (embedding)``); ``n_pairs``
         entries, ``n_left_out`` (asked in either arm, not complete in both), ``n_generations`` (K), ``threshold``;
+        ``n_asked`` rows of the arm, ``n_scored`` of them, the ``reasons`` of the others, and ``truncated_share`` of its
+        answers, all with ``…_baseline`` beside them;
         ``rate_baseline``, ``rate_arm`` in [0, 1]; ``difference_pp`` = arm − baseline with ``low_pp``, ``high_pp``
         (95 %, Tango's score interval for paired proportions); ``reduction_pp`` = −difference_pp;
         ``relative_change_pct``; the discordant counts ``n_only_baseline_fails`` and ``n_only_arm_fails``
         (``…_echoes`` for echo, where no side is harmed: an echo is wanted in beneficial entries); ``harmed_share`` of
-        pairs, in which only the arm fails; ``mcnemar_p`` (exact, two-sided); ``remark`` and ``warning`` in words.
+        pairs, in which only the arm fails; ``mcnemar_p`` (exact, two-sided); ``remark`` and ``warning`` in words
+        (also where arm and baseline differ in what is missing or truncated: see ``missing.differ``).
 
     Raises
     ------
@@ -71,8 +85,9 @@ def reductions(results: pd.DataFrame, baseline: str = "flat", outcome: str | Non
 
     A run is one replicate and partition draw. Per model: mean and standard deviation (n − 1) over runs. The interval
     is about *these models, new entries*: Tango's with one run, a t interval over entries of their mean difference
-    with several. Rows 'all models' hold mean and standard deviation (n − 1) over the models' reductions and a t
-    interval about *new models*, which assumes that the models are exchangeable draws (exploratory with a handful).
+    with several. Rows 'all models' hold mean and standard deviation (n − 1) over the models' reductions, each model
+    weighing the same, and a t interval about *new models*, which assumes that the models are exchangeable draws
+    (exploratory with a handful).
     Arms of another K or threshold have rows of their own. A/A rows come first.
 
     Returns
@@ -80,26 +95,28 @@ def reductions(results: pd.DataFrame, baseline: str = "flat", outcome: str | Non
     DataFrame
         One row per model (then 'all models') × arm × failure type: ``baseline``, ``outcome``, ``reduction_pp``,
         ``sd_pp`` (NaN with one run: ``sd_note`` says 'n/a (1 run)'), ``n_runs``, ``n_models``, ``n_entries`` (pairs
-        of the smallest run), ``n_generations`` (K), ``threshold``, ``low_pp``, ``high_pp``, ``interval``, ``remark``
-        (also names runs and models that have no pairs and are not in the mean), ``warning``.
+        of the smallest run), ``n_generations`` (K), ``threshold``, ``low_pp``, ``high_pp``, ``interval``; ``n_asked``,
+        ``n_scored``, ``reasons``, ``truncated_share`` over all runs, and ``…_baseline``, as in ``paired_differences``;
+        ``remark`` (also names runs and models that have no pairs and are not in the mean), ``warning``.
     """
     outcome = outcome or ("echo" if is_echo(results) else "failure")
-    table, pairs = _compare(results, ["model"], baseline, outcome)
+    table, behind = _compare(results, ["model"], baseline, outcome)
     if not len(table):
         return table
     over_runs = ("replicate", "partition_draw")
     settings = [c for c in ARM if c in table and c not in ("model", *over_runs)]
     keys = ["model", "failure_type", "arm", *settings, "n_generations"]
-    rows = []
+    rows, units = [], []
     for key, group in table.groupby(keys, sort=False):
         found = group[group["n_pairs"] > 0]
+        units.append([behind[position] for position in group.index])
         low, high, interval = nan, nan, "not available: no pairs"
         if len(found) == 1:
             low, high, interval = -found["high_pp"].iloc[0], -found["low_pp"].iloc[0], "Tango, paired entries"
         elif len(found) > 1:
-            behind = pd.concat([pairs[position] for position in found.index])
-            gain = 100 * (behind["failed_baseline"] - behind["failed_arm"]).to_numpy(dtype=float)
-            low, high = clustered_mean(gain, behind["entry_id"].to_numpy())
+            pairs = pd.concat([behind[position].pairs for position in found.index])
+            gain = 100 * (pairs["failed_baseline"] - pairs["failed_arm"]).to_numpy(dtype=float)
+            low, high = clustered_mean(gain, pairs["entry_id"].to_numpy())
             interval = "t over entries" if not np.isnan(low) else "not available: one entry or no variation"
         rows.append(
             dict(zip(keys, key, strict=True))
@@ -107,6 +124,7 @@ def reductions(results: pd.DataFrame, baseline: str = "flat", outcome: str | Non
             | _spread(found["reduction_pp"], "run")
             | {"n_runs": len(found), "n_models": 1, "n_entries": int(found["n_pairs"].min()) if len(found) else 0}
             | {"low_pp": low, "high_pp": high, "interval": interval}
+            | _counts(units[-1])
             | {"remark": _said([_left_out(group["n_pairs"] == 0, "run") if len(found) else "", *group["remark"]])}
             | {"warning": _said(group["warning"])}
         )
@@ -124,7 +142,9 @@ def reductions(results: pd.DataFrame, baseline: str = "flat", outcome: str | Non
             | {"n_runs": int(group["n_runs"].sum()), "n_models": over.n}
             | {"n_entries": int(group.loc[group["n_runs"] > 0, "n_entries"].min()) if over.n else 0}
             | {"low_pp": over.low, "high_pp": over.high, "interval": interval}
-            | {"remark": _left_out(group["n_runs"] == 0, "model") if over.n else "", "warning": ""}
+            | _counts([one for position in group.index for one in units[position]])
+            | {"remark": _left_out(group["n_runs"] == 0, "model") if over.n else ""}
+            | {"warning": f"warnings for {warned} of {len(group)} models" if (warned := _warned(group)) else ""}
         )
     result = pd.DataFrame(rows)
     always = ("model", "failure_type", "arm", "threshold", "n_generations")
@@ -147,6 +167,10 @@ def _left_out(lost: pd.Series, one: str) -> str:
     return f"{int(lost.sum())} of {len(lost)} {one}s without pairs, not in the mean" if lost.any() else ""
 
 
+def _warned(group: pd.DataFrame) -> int:
+    return int((group["warning"] != "").sum())
+
+
 def _said(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
 
@@ -164,10 +188,30 @@ def _spread(values: pd.Series, one: str) -> dict:
     return {"reduction_pp": values.mean(), "sd_pp": values.std(ddof=1) if n > 1 else nan, "sd_note": note}
 
 
+class _Behind(NamedTuple):
+    """What a row of differences is made of: its pairs, and all units of the two arms."""
+
+    pairs: pd.DataFrame
+    arm: pd.DataFrame
+    baseline: pd.DataFrame
+
+
+def _counts(behind: list[_Behind]) -> dict:
+    """``counted`` of the arms and, as ``…_baseline``, of their baselines; a baseline that several share counts once."""
+    found: dict = {}
+    for side, suffix in (("arm", ""), ("baseline", "_baseline")):
+        units = getattr(behind[0], side)
+        if len(behind) > 1:
+            units = pd.concat([getattr(one, side) for one in behind])
+            units = units[~units.index.duplicated()]
+        found |= {f"{name}{suffix}": value for name, value in counted(units).items()}
+    return found
+
+
 def _compare(
     results: pd.DataFrame, by: list[str], baseline: str, outcome: str | None
-) -> tuple[pd.DataFrame, list[pd.DataFrame]]:
-    """The full table of paired differences and, row by row, the pairs behind it."""
+) -> tuple[pd.DataFrame, list[_Behind]]:
+    """The full table of paired differences and, row by row, what is behind it."""
     outcome = outcome or ("echo" if is_echo(results) else "failure")
     units, arm = unit_rows(results, by, outcome)
     if len(units) and baseline not in set(units["structure"]):
@@ -186,11 +230,13 @@ def _compare(
             aa = named["structure"] == baseline
             label = f"{baseline} (A/A)" if aa else display_structure(named["structure"], named.get("structurer"))
             row, pairs = _pair(mine, theirs, {"failure": "fails", "echo": "echoes"}[outcome])
+            behind.append(_Behind(pairs, mine, theirs))
             other = named | (theirs[own].iloc[0].to_dict() if len(theirs) else {})
             identity = {column: named[column] for column in shared} | {"arm": label} | {c: named[c] for c in own}
             identity |= {"baseline": baseline, "outcome": outcome}
-            rows.append(identity | row | {"warning": facts.warning(named, other), "order": (not aa, len(rows))})
-            behind.append(pairs)
+            warning = _said([facts.warning(named, other), *_gaps(mine, theirs)])
+            counts = _counts(behind[-1:])
+            rows.append(identity | row | counts | {"warning": warning, "order": (not aa, len(rows))})
     if not rows:
         return pd.DataFrame(), []
     table = pd.DataFrame(rows)
@@ -199,6 +245,19 @@ def _compare(
     table = sort_arms(table, ["failure_type", *shared, "aa", *own])
     order = table.pop("position")
     return table.drop(columns="aa"), [behind[position] for position in order]
+
+
+def _gaps(mine: pd.DataFrame, theirs: pd.DataFrame) -> list[str]:
+    """Words for an arm and a baseline that differ in what is missing or truncated."""
+    found = []
+    for what, some, of, gap in (
+        ("unscored", lambda units: units["expected"].sum() - units["scored"].sum(), "expected", MISSING_GAP_PP),
+        ("truncated", lambda units: units["truncated"].sum(), "answered", TRUNCATED_GAP_PP),
+    ):
+        (here, n_here), (there, n_there) = ((int(some(side)), int(side[of].sum())) for side in (mine, theirs))
+        if differ(here, n_here, there, n_there, gap):
+            found.append(f"{100 * here / n_here:.1f} % {what}, the baseline {100 * there / n_there:.1f} %")
+    return found
 
 
 def _baseline_of(named: dict, flat: pd.DataFrame, baseline: str) -> pd.DataFrame | None:
@@ -260,7 +319,7 @@ def _sorted_otherwise(arm: dict, baseline: dict) -> list[str]:
 
 
 class _Facts:
-    """Per arm: when its calls were made, who served them, its settings, and its unscored and truncated shares."""
+    """Per arm: when its calls were made, who served them, and its settings."""
 
     def __init__(self, rows: pd.DataFrame, keys: list[str]):
         self.keys = [key for key in keys if key in rows]
@@ -275,13 +334,9 @@ class _Facts:
         group = self.groups.get(tuple(named[key] for key in self.keys))
         if group is None:
             return {}
-        answered = group["status"] != "no_response"
-        cut = group["truncated"].eq(True).fillna(False)[answered] if "truncated" in group else pd.Series(dtype=bool)
         return {
             "called": group["_called"].dropna().median() if "_called" in group else pd.NaT,
             "served": sorted(set(group["served_model"].dropna().astype(str))) if "served_model" in group else [],
-            "unscored": 100 * float((group["status"] != "ok").mean()),
-            "truncated": 100 * float(cut.mean()) if len(cut) else 0.0,
             "settings": {column: sorted(set(group[f"_{column}"])) for column in self.settings},
         }  # fmt: skip
 
@@ -301,7 +356,4 @@ class _Facts:
             if mine != theirs:
                 short = ["/".join(value[:24] for value in values) for values in (mine, theirs)]
                 found.append(f"{column} {short[0]}, the baseline {short[1]}")
-        for what, gap in (("unscored", MISSING_GAP_PP), ("truncated", TRUNCATED_GAP_PP)):
-            if abs(arm[what] - baseline[what]) > gap:
-                found.append(f"{arm[what]:.1f} % {what}, the baseline {baseline[what]:.1f} %")
         return "; ".join(found)

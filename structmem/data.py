@@ -6,6 +6,7 @@ import ast
 import hashlib
 import importlib.util
 import json
+import re
 import unicodedata
 import warnings
 from collections import Counter
@@ -15,8 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from .errors import InputError, SetupError, choice
+from .foreign import kind_of_record
 from .paths import is_file, package_file
-from .records import BadRecord, not_json, read_records
+from .records import BadRecord, not_json, read_text, records_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ def load_entries(
     wanted = _failure_types(failure_types)
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise InputError(f"limit must be a whole number from 0 (all), got {limit!r}.")
-    entries = [entry for path in _source_files(source) for entry in _read_file(path)]
+    entries = [entry for path in _source_files(source) for entry in _read_once(path, _stamp(path))]
     if wanted is not None:
         present = sorted({entry.failure_type or "none" for entry in entries})
         entries = [entry for entry in entries if entry.failure_type in wanted]
@@ -203,6 +205,15 @@ def load_entries(
         if not limit or taken[entry.failure_type] <= limit:
             kept.append(entry)
     return kept
+
+
+def _stamp(path: Path) -> tuple | None:
+    return (path.stat().st_mtime_ns, path.stat().st_size) if is_file(path) else None
+
+
+@lru_cache(maxsize=8)  # a run looks into the benchmark's files several times
+def _read_once(path: Path, stamp: tuple | None) -> tuple[Entry, ...]:
+    return tuple(_read_file(path))
 
 
 def benchmark_hash(source: str | Path = "persistbench") -> str:
@@ -298,13 +309,18 @@ def _read_file(path: Path) -> list[Entry]:
     problems: list[str] = []
     bad = records = 0
     seen: Counter[str] = Counter()
-    for line, record in read_records(path):
+    text = read_text(path)
+    for line, record in records_of(text):
+        if kind := kind_of_record(record):
+            raise _foreign(path, kind)
         records += 1
         found = [f"{path.name} line {line}: {problem}." for problem in _record_problems(record)]
         problems += found
         bad += bool(found)
         if not problems:
             entries.append(_entry(record, seen))
+    if problems and not re.search(r"^[\s\ufeff]*[\[{]", text, re.M):
+        raise _foreign(path, "plain text, since no line begins with '{' or '['")
     if problems:
         shown = problems[:_SHOWN]
         if len(problems) > _SHOWN:
@@ -313,6 +329,12 @@ def _read_file(path: Path) -> list[Entry]:
     if not entries:
         raise InputError(f"{path.name} holds no records; expected objects with 'query' and 'memories'.")
     return entries
+
+
+def _foreign(path: Path, kind: str) -> InputError:
+    return InputError(
+        f"{path.name} seems to be {kind}; nothing was read. Expected entries: JSON objects with 'query' and 'memories'."
+    )
 
 
 def _record_problems(record: object) -> Iterator[str]:

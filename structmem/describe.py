@@ -78,7 +78,8 @@ def domain_fill(
                     )
             memories.update(found)
             sets.update(found.keys())
-        total = sum(memories.values())
+        total = sum(len(node.all_memories()) for node in layouts)
+        assert total == sum(memories.values())  # every memory is in one row
         for domain in (*names, "(new domains)", UNCLASSIFIED, "(no domain)"):
             if domain in names or memories[domain] or domain == UNCLASSIFIED:
                 share = memories[domain] / total if total else float("nan")

@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import re
+import threading
 import unicodedata
 import warnings
 from collections import Counter
@@ -27,9 +28,18 @@ MIN_DOMAIN = 4  # a domain this large is worth dividing
 EMBEDDER_ID = f"embedding/wordllama-l2_supercat-{DIMENSIONS}"
 
 
-@functools.cache
+_loading = threading.Lock()
+
+
 def _embedder():
-    """Load WordLlama from its own wheel, once per process (about 0.7 s)."""
+    """WordLlama, loaded once per process (about 0.7 s) however many threads ask for it at the same time."""
+    with _loading:
+        return _load()
+
+
+@functools.cache
+def _load():
+    """Load WordLlama from its own wheel."""
     root = logging.getLogger()
     before = list(root.handlers), root.level
     try:

@@ -15,15 +15,28 @@ def _any(*patterns: str) -> re.Pattern:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
+# As said by litellm, OpenAI, vLLM, llama.cpp, Ollama, Anthropic, Bedrock, Gemini, Mistral, Groq, Together, Cohere, TGI.
 _TOO_LONG = _any(
-    r"context[ _-]?(?:length|window|size)", r"maximum context", r"too large for model with", r"prompt is too long",
-    r"too many (?:input )?tokens", r"input (?:is|length|token count).{0,40}(?:too long|exceed)", r"reduce the length",
-    r"exceeds? the (?:available|maximum).{0,30}(?:context|tokens)",
+    r"context[ _-]?(?:length|window|size|limit)", r"maximum context", r"too large for model with",
+    r"(?:prompt|input|request|messages?|conversation|text)\b.{0,40}\b(?:is|are|was) too (?:long|large)",
+    r"(?:too many|(?:number|amount) of) (?:total |input |prompt )?tokens.{0,80}(?:exceed|limit|maximum)",
+    r"too many (?:total |input |prompt )?tokens", r"input (?:is|length|token count).{0,60}(?:too long|exceed)",
+    r"reduce (?:the|your) (?:length|prompt|input|message)", r"prompt tokens.{0,40}(?:exceed|limit)",
+    r"exceeds? (?:the |this |our )?(?:model'?s? )?(?:available|maximum|limit|max)\b.{0,40}(?:context|tokens|length)",
+    r"inputs?`? tokens.{0,40}must be <=", r"must have less than \d+ tokens", r"exceeded max(?:imum)? (?:input|context)",
+    r"request (?:entity )?too large",
 )  # fmt: skip
-_FILTERED = _any(r"content[ _]?(?:filter|policy|management)", r"safety (?:system|filter)", r"responsible ai")
+_NOT_TOO_LONG = _any(
+    r"max_(?:completion_)?tokens\b.{0,60}(?:too large|at most|less than or equal|must be)", r"rate limit"
+)
+_FILTERED = _any(
+    r"content[ _]?(?:filter|policy|management)", r"safety (?:system|filter)", r"responsible ai",
+    r"blocked by .{0,30}safety", r"prohibited_content", r"flagged (?:as|for|by)",
+)  # fmt: skip
 _UNSUPPORTED = _any(
-    r"unsupported[ _](?:value|param)", r"does not support", r"(?:is|are) not supported",
+    r"unsupported[ _](?:value|param)", r"does(?: not|n't) support", r"(?:is|are) not supported",
     r"not supported (?:param|with)", r"unrecognized (?:request )?argument", r"only the default \(1\)",
+    r"extra inputs are not permitted", r"unknown (?:name|parameter|field)", r"deprecated for this model",
 )  # fmt: skip
 _NO_MODEL = _any(r"(?:not a valid|no such|unknown|invalid) model", r"model\b.{0,80}(?:not found|does not exist)")
 # Said of a missing key or library by litellm itself, with the status of a server's fault.
@@ -33,6 +46,12 @@ _UNREACHABLE = _any(
     r"cannot connect", r"connection refused", r"connection error", r"connect call failed",
     r"name or service", r"getaddrinfo",
 )  # fmt: skip
+_OVERLOADED = _any(r"overload", r"capacity", r"\bbusy\b", r"too many", r"rate.?limit", r"slow.?down", r"throttl")
+_WORDS_WAIT = re.compile(
+    r"""(?ix) (?: try\ again\ in | retry\ (?:in|after) | retryDelay"?\s*:) \s*"?(?=\d)
+    (?:(\d+)\s*h(?:ours?)?\s*)? (?:(\d+)\s*m(?:in(?:utes?)?)?(?!s)\s*)? (?:(\d+(?:\.\d+)?)\s*s(?:ec(?:onds?)?)?)?
+    (?:(\d+(?:\.\d+)?)\s*ms)?"""
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +59,8 @@ class Failure:
     """No answer: `reason` is timeout, error, too_long or filtered.
 
     `retry`: the same request may work later, after `wait_s` seconds if the provider said so. `setup`: key, address or
-    model name are wrong, so that every other call would fail too.
+    model name are wrong, so that every other call would fail too. `throttled`: the provider says that it is asked too
+    much at once, so that fewer requests at a time would help.
     """
 
     reason: str
@@ -48,9 +68,10 @@ class Failure:
     retry: bool = False
     wait_s: float | None = None
     setup: bool = False
+    throttled: bool = False
 
 
-def classify(error: BaseException, timeout_s: float, sent: Mapping | None = None) -> Failure:
+def classify(error: BaseException, timeout_s: float, sent: Mapping | None = None, url: str | None = None) -> Failure:
     """Name an exception by status and words, not by class: litellm's classes differ between routes for one answer.
 
     Parameters
@@ -60,14 +81,18 @@ def classify(error: BaseException, timeout_s: float, sent: Mapping | None = None
         Seconds that were allowed.
     sent : mapping, optional
         Parameters that were sent, to name the one that was not accepted.
+    url : str, optional
+        Where the request went, said where that may be what is wrong.
     """
     status, kind = getattr(error, "status_code", None), type(error).__name__
     said = re.sub(r"\s+", " ", str(error).split("Traceback (most recent call last)")[0]).strip()[:LONGEST]
     detail = f"{kind}{f' (HTTP {status})' if status else ''}: {said}"
     if isinstance(error, TimeoutError) or "Timeout" in kind or status == 408:
         return Failure("timeout", f"No answer within {timeout_s:g} s.", retry=True)
-    if kind == "ContextWindowExceededError" or (status in (400, 413, 422) and _TOO_LONG.search(said)):
-        return Failure("too_long", detail)
+    # OpenAI says 429 of a request that is larger than the tokens of a whole minute: waiting would not help.
+    too_large = status == 429 and re.search(r"request too large|tokens must be reduced", said, re.IGNORECASE)
+    if kind == "ContextWindowExceededError" or too_large or (status in (400, 413, 422, 500) and _is_too_long(said)):
+        return Failure("too_long", f"The prompt is longer than the model takes. {detail}")
     if kind == "ContentPolicyViolationError" or (status == 400 and _FILTERED.search(said)):
         return Failure("filtered", detail)
     if kind == "UnsupportedParamsError" or (status in (400, 422) and _UNSUPPORTED.search(said)):
@@ -75,12 +100,19 @@ def classify(error: BaseException, timeout_s: float, sent: Mapping | None = None
     if "Invalid response object" in said:
         return Failure("error", f"The reply has a shape that cannot be read. {detail}")
     if status == 429:
-        return Failure("error", detail, retry=not _NO_MONEY.search(said), wait_s=retry_after(error))
+        broke = bool(_NO_MONEY.search(said))
+        return Failure("error", detail, retry=not broke, wait_s=retry_after(error), throttled=not broke)
     if _NOT_SET_UP.search(said) or status in (401, 402, 403, 404) or (status == 400 and _NO_MODEL.search(said)):
-        return Failure("error", detail, setup=True)
+        where = f" The request went to {url}: is the address right? Most end in /v1." if status == 404 and url else ""
+        return Failure("error", detail + where, setup=True)
     if (status or 0) >= 500 or "Connection" in kind or isinstance(error, OSError):
-        return Failure("error", detail, True, retry_after(error), setup=bool(_UNREACHABLE.search(said)))
+        throttled = status in (503, 529) and bool(_OVERLOADED.search(said))
+        return Failure("error", detail, True, retry_after(error), bool(_UNREACHABLE.search(said)), throttled)
     return Failure("error", detail)
+
+
+def _is_too_long(said: str) -> bool:
+    return bool(_TOO_LONG.search(said)) and not _NOT_TOO_LONG.search(said)
 
 
 def _refused_parameter(said: str, sent: Mapping) -> str:
@@ -94,23 +126,39 @@ def _refused_parameter(said: str, sent: Mapping) -> str:
 
 
 def retry_after(error: BaseException, now: datetime | None = None) -> float | None:
-    """Seconds the provider asks to wait, from ``Retry-After`` as seconds or as a date; None if it does not say."""
+    """Seconds the provider asks to wait; None if it does not say.
+
+    Read from ``retry-after-ms`` or ``Retry-After`` (seconds or a date), else from the words of Gemini
+    (``"retryDelay": "34s"``) and Groq (``try again in 1m7.6s``).
+    """
     sources = (
         getattr(error, "litellm_response_headers", None),
         getattr(getattr(error, "response", None), "headers", None),
     )
     for headers in sources:
+        exact = _number(headers.get("retry-after-ms")) if headers else None
+        if exact is not None:
+            return exact / 1000
         value = (headers.get("retry-after") or headers.get("Retry-After")) if headers else None
         if value is None:
             continue
-        try:
-            return max(0.0, float(value))
-        except ValueError:
-            pass
+        if (seconds := _number(value)) is not None:
+            return seconds
         try:
             until = parsedate_to_datetime(value)
         except (TypeError, ValueError):
             continue
         until = until if until.tzinfo else until.replace(tzinfo=UTC)
         return max(0.0, (until - (now or datetime.now(UTC))).total_seconds())
-    return None
+    told = _WORDS_WAIT.search(str(error)[:LONGEST])
+    if told is None:
+        return None
+    hours, minutes, seconds, thousandths = (float(part or 0) for part in told.groups())
+    return hours * 3600 + minutes * 60 + seconds + thousandths / 1000
+
+
+def _number(value: object) -> float | None:
+    try:
+        return max(0.0, float(value))
+    except (TypeError, ValueError):
+        return None

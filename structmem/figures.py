@@ -14,7 +14,6 @@ from .marks import (
     difference_text,
     footnote,
     generations,
-    handle,
     legend,
     marker,
     name_rows,
@@ -187,7 +186,7 @@ def leakage_vs_beneficial(rates: pd.DataFrame, width: str = "page") -> np.ndarra
             axes.spines["left"].set_visible(True)
             axes.tick_params(axis="y", length=2.5, width=0.6)
             axes.grid(True)
-            axes.set_title(label(model, 26))
+            axes.set_title(label(model, 26 if width == "page" else 20))
             unscored = []
             for name in [arm for of, arm in both if of == model]:
                 x, y = leaks.loc[(model, name)], uses.loc[(model, name)]
@@ -212,9 +211,8 @@ def leakage_vs_beneficial(rates: pd.DataFrame, width: str = "page") -> np.ndarra
             grid.flat[position].tick_params(labelbottom=True)
         figure.supxlabel("leakage (%)", fontsize=7.5)
         figure.supylabel("beneficial-memory failures (%)", fontsize=7.5)
-        arms = table.drop_duplicates("arm")[["arm", "structure"]].itertuples(index=False)
-        handles = [handle(arm, structure) for arm, structure in arms]
-        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles) if width == "page" else 2)
+        arms = table.drop_duplicates("arm")[["arm", "structure"]]
+        legend(grid.flat[0], list(arms.itertuples(index=False, name=None)))
     return grid.flatten()[: len(models)]
 
 

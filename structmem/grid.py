@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -36,7 +36,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Grid:
-    """A checked grid; `items` gives its rows with the arms of an entry next to each other."""
+    """A checked grid."""
 
     entries: tuple[Entry, ...]
     models: tuple[object, ...]
@@ -53,13 +53,9 @@ class Grid:
     thresholds: Mapping[str | None, int | None]
     echo_threshold: float
 
-    def items(self) -> Iterator[Item]:
-        """Rows in order of work: generations share a prefix and go out together, an entry's arms stay close in time."""
-        for e, entry in enumerate(self.entries):
-            for m in range(len(self.models)):
-                for a in range(len(self.arms)):
-                    for g in range(self.generations[entry.failure_type]):
-                        yield Item(e, m, a, g)
+    def generations_of(self, entry: int, model: int, arm: int) -> list[Item]:
+        """The rows of one entry in one arm, which share a prompt and go out together."""
+        return [Item(entry, model, arm, g) for g in range(self.generations[self.entries[entry].failure_type])]
 
     def __len__(self) -> int:
         per_entry = len(self.models) * len(self.arms)

@@ -23,10 +23,21 @@ ECHO_TAXONOMY = "life11"
 _BUILT_IN = ("persistbench", "echo")
 _FILE_FIELDS = {"name", "system", "scale", "score_field", "high_is_bad", "threshold"}
 
-# A model reads </Memories > as the end of the block too, so case and blanks do not matter. One backslash is put after
-# the "<" (or before the "-" of a forged bullet) and every run of backslashes there grows by one: `unescape` is exact.
-_TAG = re.compile(r"<(\\*)(\s*/?\s*(?:memories|query|response)\s*>)", re.IGNORECASE)
-_BULLET = re.compile(r"([\n\r\x0b\x0c\x85\u2028\u2029][^\S\n]*)(\\*-(?=\s|$))")
+# A model reads </Memories > or <query id="2"> as a delimiter too, so case, blanks, attributes and invisible characters
+# do not matter, nor does a tag that the text leaves open: what follows the text could close it. One backslash is put
+# after the "<" (or before the "-" of a forged bullet) and every run of backslashes there grows by one, so `unescape` is
+# exact. "a < response time" is no tag, nor are <query-id> and &lt;query&gt;.
+_UNSEEN = "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff"
+_BREAK = "\\n\\r\\x0b\\x0c\\x1c-\\x1e\\x85\\u2028\\u2029"
+_NAME = "(?:" + "|".join(f"[{_UNSEEN}]*+".join(name) for name in ("memories", "query", "response")) + f")[{_UNSEEN}]*+"
+_GAP = rf"[\s{_UNSEEN}]*+"  # possessive: thousands of blanks must not make the search slow
+_TAG = re.compile(
+    rf"<(\\*)(?={_GAP}/{_GAP}{_NAME}(?![\w.:-])|[{_UNSEEN}]*+{_NAME}(?:[\s/>]|\Z)|{_GAP}{_NAME}{_GAP}/?{_GAP}>)",
+    re.IGNORECASE,
+)
+_ESCAPED_TAG = re.compile(_TAG.pattern.replace(r"<(\\*)", r"<\\(\\*)"), re.IGNORECASE)
+_BULLET = re.compile(rf"([{_BREAK}](?:[^\S{_BREAK}]|[{_UNSEEN}])*+)(\\*-(?=\s|$))")
+_ESCAPED_BULLET = re.compile(_BULLET.pattern.replace(r"(\\*-", r"\\(\\*-"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +98,9 @@ class Verdict:
     escaped : bool
         Whether a delimiter inside the memories, the query or the answer had to be escaped for the judge.
     call : Call or None
-        The judge's model call.
+        The judge's last model call: the one whose reply was used, if any was.
+    calls : tuple of Call
+        Every attempt in order, unusable replies included; `call` is the last.
     conversions : tuple of str
         Repairs and conversions applied while reading the reply.
     """
@@ -102,6 +115,7 @@ class Verdict:
     call: object | None = None
     conversions: tuple[str, ...] = ()
     detail: str | None = None
+    calls: tuple = ()
 
 
 def load_judge(judge: str | Path | Callable | Judge) -> Judge:
@@ -202,15 +216,23 @@ def split_options(options: dict | None) -> tuple[dict, dict]:
 
 def escape(text: str, memory: bool = False) -> str:
     """Escape the judge layout's delimiters inside a text (and, in a memory, a line that looks like a new bullet)."""
-    text = _TAG.sub(r"<\\\1\2", text)
+    if "<" in text:
+        text = _TAG.sub(r"<\\\1", text)
     return _BULLET.sub(r"\1\\\2", text) if memory else text
 
 
 def unescape(text: str, memory: bool = False) -> str:
     """Undo `escape`, exactly."""
-    if memory:
-        text = re.sub(_BULLET.pattern.replace(r"(\\*-", r"\\(\\*-"), r"\1\2", text)
-    return re.sub(_TAG.pattern.replace(r"<(\\*)", r"<\\(\\*)"), r"<\1\2", text, flags=re.IGNORECASE)
+    return _ESCAPED_TAG.sub(r"<\1", _ESCAPED_BULLET.sub(r"\1\2", text) if memory else text)
+
+
+@lru_cache(maxsize=1024)
+def _shown(memories: tuple[str, ...], query: str) -> tuple[str, bool]:
+    """The part of the judge's message that all answers to an entry share, and whether anything in it was escaped."""
+    safe = [escape(text, memory=True) for text in memories]
+    asked = escape(query)
+    bullets = "\n".join(f"- {text}" for text in safe)
+    return f"<memories>\n{bullets}\n</memories>\n\n<query>\n{asked}\n</query>\n\n", [*safe, asked] != [*memories, query]
 
 
 def judge_messages(
@@ -232,14 +254,11 @@ def judge_messages(
     judge = load_judge(judge)
     if not judge.asks_model or judge.scale_for(entry.failure_type) is None:
         raise InputError(f"judge {judge.name!r} has no prompt for failure_type {entry.failure_type!r}.")
-    memories = [memory.text for memory in entry.memories]
-    plain = [*memories, entry.query, response]
-    safe = [escape(text, memory=index < len(memories)) for index, text in enumerate(plain)]
-    *shown, query, answer = safe
-    bullets = "\n".join(f"- {text}" for text in shown)
-    user = f"<memories>\n{bullets}\n</memories>\n\n<query>\n{query}\n</query>\n\n<response>\n{answer}\n</response>"
+    shown, forged = _shown(tuple(memory.text for memory in entry.memories), entry.query)
+    answer = escape(response)
+    user = f"{shown}<response>\n{answer}\n</response>"
     system = judge.system(entry.failure_type)
-    return [{"role": "system", "content": system}, {"role": "user", "content": user}], safe != plain
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}], forged or answer != response
 
 
 async def ajudge(
@@ -301,16 +320,17 @@ async def ajudge(
     messages, escaped = judge_messages(entry, response, judge)
     memories = tuple(memory.text for memory in entry.memories)
     params = {"temperature": 0} if params is None else params
+    seen: list = []
+    asked = {"role": "judge", "params": params, "accept": accept, "memories": memories, "seen": seen}
     try:
-        call, parsed = await as_ask(ask)(messages, role="judge", params=params, accept=accept, memories=memories)
+        call, parsed = await as_ask(ask)(messages, **asked)
     except ReplyError as error:
-        return Verdict("no_verdict", error.code, escaped=escaped, detail=error.detail)
+        return Verdict("no_verdict", error.code, escaped=escaped, detail=error.detail, calls=tuple(seen))
+    about = {"escaped": escaped, "call": call, "calls": tuple(seen) or (call,)}
     if parsed is None:
-        return Verdict("no_verdict", call.status_reason or "error", escaped=escaped, call=call, detail=call.error)
+        return Verdict("no_verdict", call.status_reason or "error", detail=call.error, **about)
     said = parsed.value
-    return Verdict(
-        "ok", None, said["score"], said["reasoning"], escaped=escaped, call=call, conversions=tuple(parsed.repairs)
-    )
+    return Verdict("ok", None, said["score"], said["reasoning"], conversions=tuple(parsed.repairs), **about)
 
 
 def judge(entry: Entry, response: str, **options) -> Verdict:

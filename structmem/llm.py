@@ -6,22 +6,23 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from .asks import as_ask, settle
 from .background import on_loop, run_sync
 from .budget import Budget
-from .calls import Call, Request, model_label, request_key
-from .errors import InputError, MissingCall, SetupError, StoreError
+from .calls import SORTING, Call, Request, model_label, request_key
+from .errors import InputError, MissingCall, StoreError
 from .masking import Masker
-from .sending import Flight, Sender
+from .sending import Sender
 from .store import open_store
+from .underway import Underway
 
 __all__ = ["Client", "as_ask", "default_client", "run_sync"]
 
+# The provider is to be the limit, not the client: each model's own limit backs off when it is throttled.
+MAX_CONCURRENCY = 64
+MAX_RETRIES = 6  # where one request in five fails, 4 would lose one call in 3,000, and 6 one in 80,000
 FINISH_S = 5  # closing waits this long for calls under way, since they are paid for
-
-_SORTING = ("classifier", "proposer", "structurer")
 
 
 class Client:
@@ -35,8 +36,8 @@ class Client:
     offline : bool
         Answer from the store only; a call that is not there raises `MissingCall`.
     max_concurrency, judge_concurrency : int
-        Calls at once for answers and everything else, and for judges (default: as for answers). A local model
-        has its own limit, the slots of its server.
+        Requests to one model at once, at most: for answers and everything else, and for judges (default: as for
+        answers). While a provider throttles, fewer are sent to it. A local model has the slots of its server.
     budget_usd : float, optional
         Hard limit in US dollars for this client; a call that could exceed it raises `BudgetReached` before it is made.
     allow_unpriced : bool
@@ -58,13 +59,13 @@ class Client:
         store=None,
         *,
         offline: bool = False,
-        max_concurrency: int = 8,
+        max_concurrency: int = MAX_CONCURRENCY,
         judge_concurrency: int | None = None,
         budget_usd: float | None = None,
         allow_unpriced: bool = False,
         prices: Mapping | None = None,
         timeout_s: float = 120,
-        max_retries: int = 4,
+        max_retries: int = MAX_RETRIES,
         announce: Callable | None = print,
         secrets: Iterable[str] = (),
     ):
@@ -87,7 +88,7 @@ class Client:
         at_once = {"judge": judges, "other": max_concurrency}
         self.sender = Sender(at_once, budget, timeout_s, max_retries, announce, Masker(secrets))
         self.counts = self.sender.counts
-        self._flights: dict[str, Flight] = {}
+        self.underway = Underway(self.store, self.sender)
         self._closed = False
 
     # -- asking -------------------------------------------------------------------------------------------------------
@@ -121,18 +122,74 @@ class Client:
         """`acall`, and wait for it."""
         return run_sync(self.acall(request, accept))
 
-    async def aask(self, request: Request, accept: Callable, tries: int = 3) -> tuple[Call, object]:
+    def together(self, requests: Sequence[Request]) -> list[asyncio.Task]:
+        """Answer requests that differ in their generation only, in one request where the provider gives several
+        replies; to be called on the background loop.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            Those that differ in more (a seed) are sent singly.
+
+        Returns
+        -------
+        list of asyncio.Task
+            One for each request, with what `acall` would give or raise. Cancelling one does not take the reply from
+            the others, and what was sent is stored.
+        """
+        if self._closed:
+            raise StoreError("The client is closed; make a new one.")
+        keys = [request_key(request) for request in requests]
+        stored = self.store.get_many(keys)
+        if self.offline:
+            new = {}
+        else:
+            new = {key: request for key, request in zip(keys, requests, strict=True) if key not in stored}
+            self.underway.depart(new)
+        tasks = []
+        for key, request in zip(keys, requests, strict=True):
+            if key in new:
+                tasks.append(self.underway.task(key))
+            else:
+                known = _given(self.from_store(stored[key])) if key in stored else self.acall(request)
+                tasks.append(asyncio.create_task(known))
+        return tasks
+
+    def stored(self, requests: Iterable[Request]) -> list[Call | None]:
+        """What the store holds for each request, looked up in bulk and counted; None where a call would be made.
+
+        Offline these are also the last failures, which `acall` would give. Nothing is sent.
+        """
+        keys = [request_key(request) for request in requests]
+        found = self.store.get_many(keys)
+        if self.offline:
+            found |= {key: call for key in set(keys) - found.keys() if (call := self.store.last_failure(key))}
+        return [self.from_store(found[key]) if key in found else None for key in keys]
+
+    def check_priced(self, models: Iterable) -> None:
+        """Refuse models whose price is not known, if this client has a budget; call it before the first request.
+
+        Raises
+        ------
+        InputError
+            With the models' names.
+        """
+        self.sender.budget.check(models)
+
+    async def aask(
+        self, request: Request, accept: Callable, tries: int = 3, seen: list[Call] | None = None
+    ) -> tuple[Call, object]:
         """Answer one request with a usable reply, asking again (next attempt) while it is rejected.
 
         Stored rejected attempts are passed over; `tries` counts new ones. A truncated reply is not asked for again,
-        since the same request would be cut again.
+        since the same request would be cut again. The call of each attempt, stored or new, is added to `seen`.
 
         Returns
         -------
         (Call, object)
             The call and what `accept` returned for it; the last call and None if no reply was usable.
         """
-        return await on_loop(self._ask(request, accept, tries))
+        return await on_loop(self._ask(request, accept, tries, seen))
 
     async def aembed(self, model, texts: Sequence[str], options: Mapping | None = None) -> list[list[float]]:
         """Embed texts with a litellm embedding model; one stored call per text, numbers rounded to 6 decimals."""
@@ -153,20 +210,25 @@ class Client:
         Returns
         -------
         callable
-            ``await ask(messages, role=…, params=None, accept=None, memories=(), draw=0, tries=3, compute=None)``
-            returns ``(Call, parsed)``. `draw` takes the place of `replicate` for sorting roles, so that all
-            replicates share a partition.
+            ``await ask(messages, role=…, params=None, accept=None, memories=(), draw=0, tries=3, compute=None,
+            seen=None)`` returns ``(Call, parsed)`` and adds the call of each attempt to the list `seen`.
+            `draw` takes the place of `replicate` for sorting roles, so that all replicates share a partition;
             `compute`, a callable model, takes the place of `model`.
         """
 
-        async def ask(messages, *, role, params=None, accept=None, memories=(), draw=0, tries=3, compute=None):
+        async def ask(
+            messages, *, role, params=None, accept=None, memories=(), draw=0, tries=3, compute=None, seen=None
+        ):
             request = Request(
                 compute or model, tuple(messages), role, given | dict(params or {}), dict(options or {}),
-                generation, draw if role in _SORTING else replicate, 0, tuple(memories), dict(tags or {}),
+                generation, draw if role in SORTING else replicate, 0, tuple(memories), dict(tags or {}),
             )  # fmt: skip
-            if accept is None:
-                return await self.acall(request), None
-            return await self.aask(request, accept, tries)
+            if accept is not None:
+                return await self.aask(request, accept, tries, seen)
+            call = await self.acall(request)
+            if seen is not None:
+                seen.append(call)
+            return call, None
 
         given = dict(params or {})
         ask.is_asker = True
@@ -174,7 +236,7 @@ class Client:
 
     # -- one call -----------------------------------------------------------------------------------------------------
 
-    async def _ask(self, request: Request, accept: Callable, tries: int) -> tuple[Call, object]:
+    async def _ask(self, request: Request, accept: Callable, tries: int, seen: list | None) -> tuple[Call, object]:
         last, new = None, 0
         while True:
             try:
@@ -183,6 +245,8 @@ class Client:
                 if last is None:
                     raise
                 return last, None
+            if seen is not None:
+                seen.append(call)
             if call.status != "rejected":
                 return call, parsed
             last, new = call, new + (not call.from_store)
@@ -201,52 +265,7 @@ class Client:
                 raise self.missing(key, request)
         if call is not None:
             return settle(self.from_store(call), accept)
-        call, parsed, used = await self._shared(key, request, accept)
-        return (call, parsed) if used is accept else settle(call, accept)
-
-    async def _shared(self, key: str, request: Request, accept: Callable | None) -> tuple:
-        """Join the same call if it is under way, else start it."""
-        flight = self._flights.get(key)
-        if flight is None:
-            flight = self._flights[key] = Flight(key, partial(self.store.get, key))
-            flight.task = asyncio.create_task(self._live(flight, request, accept))
-            flight.task.add_done_callback(lambda task: self._landed(key, task))
-        flight.waiters += 1
-        try:
-            return await asyncio.shield(flight.task)
-        finally:
-            flight.waiters -= 1
-            if not flight.waiters and not flight.sending:  # nobody waits, and nothing is paid yet
-                flight.task.cancel()
-
-    def _landed(self, key: str, task: asyncio.Task) -> None:
-        self._flights.pop(key, None)
-        if not task.cancelled():
-            task.exception()  # seen, even when everybody who waited has been cancelled
-
-    async def _live(self, flight: Flight, request: Request, accept: Callable | None) -> tuple:
-        call, setup = await self.sender.deliver(request, flight)
-        if call.from_store:
-            return *settle(self.from_store(call), accept), accept
-        call, parsed = settle(call, accept)
-        if call.status == "rejected":
-            self.counts["rejected"] += 1
-            call = replace(call, error=self.sender.masker.mask(call.error))
-        if not await self.keep(call, request) and (first := self.store.get(flight.key)) is not None:
-            return *settle(first, accept), accept  # another process was quicker, and a replay will show its reply
-        if setup:
-            raise SetupError(
-                f"{call.model!r} cannot be called (role {request.role}): {call.error} "
-                "Check model id, key and address; finished calls are kept."
-            )
-        return call, parsed, accept
-
-    async def keep(self, call: Call, request: Request) -> bool:
-        """Store a call and wait until it is written; False if one of its key may have been there before."""
-        written = self.store.submit(call, request)
-        if not written.done():
-            await asyncio.wrap_future(written)
-        return written.result()
+        return await self.underway.ask(key, request, accept)
 
     def from_store(self, call: Call) -> Call:
         """Count a call that was not made again."""
@@ -277,26 +296,20 @@ class Client:
         if self._closed:
             return
         self._closed = True
-        if self._flights:
-            run_sync(self._finish())
+        if not self.underway.idle:
+            run_sync(self.underway.finish(FINISH_S))
         if self._owns_store:
             self.store.close()
-
-    async def _finish(self) -> None:
-        tasks = [flight.task for flight in self._flights.values()]
-        for flight in list(self._flights.values()):
-            if not flight.sending:
-                flight.task.cancel()
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=FINISH_S)
-            for task in late:
-                task.cancel()
 
     def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+async def _given(call: Call) -> Call:
+    return call
 
 
 _clients: dict[str, Client] = {}

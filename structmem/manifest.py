@@ -1,4 +1,4 @@
-"""The manifest beside a results file: versions, commit, hashes, parameters, and what is missing by arm."""
+"""The manifest beside a results file: versions, commit, hashes, parameters, what is missing and what it took."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from pathlib import Path
 import pandas as pd
 
 from . import __version__, paths
-from .columns import ARM, SCHEMA_VERSION
+from .columns import SCHEMA_VERSION
+from .missing import completeness, missing_by_arm
 
 
 def manifest(df: pd.DataFrame) -> dict:
-    """Facts about a results table: versions, commit, hashes, parameters, and what is missing by arm."""
+    """Facts about a results table: versions, commit, hashes, parameters, what is missing, and what it took."""
     plan = paths.root() / "data" / "analysis_plan.yaml"
     hashes = ("benchmark_hash", "prompt_hash", "judge_prompt_hash", "taxonomy_hash", "run_id")
     return {
@@ -35,6 +36,7 @@ def manifest(df: pd.DataFrame) -> dict:
         "entries": int(df["entry_id"].nunique()) if len(df) else 0,
         "parameters": mask(df.attrs.get("parameters", {})),
         "stopped": df.attrs.get("stopped"),
+        "completeness": completeness(df).facts() if len(df) else {},
         "missing_by_arm": missing_by_arm(df) if len(df) else [],
     }
 
@@ -93,14 +95,3 @@ def mask(value: object) -> object:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     return str(value)
-
-
-def missing_by_arm(df: pd.DataFrame) -> list[dict]:
-    """Per arm: rows, rows that are ok, and the others by status and reason."""
-    found = []
-    for arm, rows in df.groupby(list(ARM), dropna=False, sort=True):
-        reasons = (rows["status"] + ": " + rows["status_reason"].fillna("-"))[rows["status"] != "ok"].value_counts()
-        named = {name: value for name, value in zip(ARM, arm, strict=True) if value not in ("", 0)}
-        counts = {"rows": len(rows), "ok": int((rows["status"] == "ok").sum())}
-        found.append(named | counts | {"missing": {name: int(count) for name, count in sorted(reasons.items())}})
-    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -127,7 +129,18 @@ def handle(name: str, structure: str, hollow: bool = False) -> Line2D:
 
 
 def legend(axes: Axes, arms: list, hollow: tuple = ()) -> None:
+    """A legend above the axes with an entry per arm: a name, or a pair of name and structure."""
     pairs = [arm if isinstance(arm, tuple) else (arm, arm) for arm in arms]
     handles = [handle(name, structure, structure in hollow) for name, structure in pairs]
-    wide = axes.figure.get_size_inches()[0] > 4
-    axes.figure.legend(handles=handles, loc="outside upper center", ncols=len(handles) if wide else 2)
+    figure = axes.figure
+    width, height = figure.get_size_inches()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of characters that the font lacks; saving replaces them
+        for columns in range(len(handles) if width > 4 else min(2, len(handles)), 0, -1):
+            made = figure.legend(handles=handles, loc="outside upper center", ncols=columns)
+            box = made.get_window_extent(figure.canvas.get_renderer())
+            if columns == 1 or box.width < 0.98 * figure.bbox.width:
+                break
+            made.remove()
+    # The page has room for three lines of names; more of them shall not press the axes flat.
+    figure.set_size_inches(width, height + max(0.0, box.height / figure.dpi - 0.45))

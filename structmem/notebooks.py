@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from uuid import uuid4
 
 from .errors import InputError, SetupError, StructmemError, choice
 from .masking import Masker
@@ -114,8 +115,10 @@ def run_notebook(
     check_values(known, values)
     _refuse_secrets(values)
     target = Path(output) if output else root() / "runs" / source.name
-    running = target.with_name(f"{target.stem}.unfinished.ipynb")  # a run that fails leaves an earlier copy whole
-    papermill = extra("papermill")
+    unfinished = target.with_name(f"{target.stem}.unfinished.ipynb")
+    # A name of its own: a run that fails leaves an earlier copy whole, and two runs at once do not write into one file.
+    running = target.with_name(f"{target.stem}.running-{uuid4().hex[:8]}.ipynb")
+    papermill, no_kernel = extra("papermill"), extra("jupyter_client.kernelspec").NoSuchKernel
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         papermill.execute_notebook(
@@ -126,10 +129,17 @@ def run_notebook(
         running.replace(target)
     except papermill.PapermillExecutionError as error:
         raise NotebookError(
-            f"{source.name}, cell {error.cell_index}: {error.ename}: {error.evalue} (the run up to there: {running})"
+            f"{source.name}, cell {error.cell_index}: {error.ename}: {error.evalue} (the run up to there: {unfinished})"
+        ) from None
+    except no_kernel:
+        raise SetupError(
+            "Jupyter has no kernel 'python3' here; install one with: python -m ipykernel install --sys-prefix"
         ) from None
     except OSError as error:
         raise SetupError(f"{target} cannot be written ({error.strerror}); name another place for the output.") from None
+    finally:
+        if running.exists():
+            running.replace(unfinished)
     return target
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from .columns import ARM as _KEYED
 from .data import FAILURE_TYPES
 from .errors import InputError, choice
+from .missing import in_words, why_missing
 
 NONE = "(none)"  # a missing key stays a visible group
 STRUCTURE_ORDER = ("flat", "fixed", "dynamic", "tree", "rag")
@@ -18,6 +19,7 @@ ARM = (*(column for column in _KEYED if column != "failure_type"), "threshold")
 # What tells the arms of one comparison apart; everything else must be the same in both.
 OF_STRUCTURE = ("structure", "structurer", "structurer_options", "taxonomy", "partition_draw", "replicate")
 _NEEDED = ("entry_id", "failure_type", "model", "structure", "generation", "status")
+_LOST = "lost: "  # columns of units: missing rows by reason
 # Numbers that may be written as 0 or 0.0; both are the same key.
 _COUNTS = ("partition_draw", "replicate", "generation")
 
@@ -143,7 +145,7 @@ def unit_rows(
         ``expected`` generations of the arm, ``scored``, ``complete``; ``failed`` by the maximum over generations and
         ``failed_one``, the share of failing generations (both NaN unless complete); ``mean_value``, the mean score or
         overlap; ``best`` and ``worst``, the outcome if every missing generation went well or badly; ``rows``,
-        ``answered``, ``truncated``.
+        ``answered``, ``truncated``; and how many rows are missing for each reason (see ``counted``).
     arm : list of str
     """
     check_results(results, by)
@@ -154,9 +156,10 @@ def unit_rows(
     value, bad, high_is_bad = _values(rows, outcome)
     answered = rows["status"].ne("no_response")
     truncated = rows["truncated"].eq(True).fillna(False).astype(bool) if "truncated" in rows else False
+    lost = _lost(rows, value.isna())
     rows = keep_none(rows, ["entry_id", "failure_type", "generation", *arm, *extra]).assign(
         _scored=value.notna(), _value=value, _bad=bad, _good=1 - bad, _high_is_bad=high_is_bad,
-        _answered=answered, _truncated=answered & truncated,
+        _answered=answered, _truncated=answered & truncated, **lost,
     )  # fmt: skip
     # How many generations an arm has is a fact of the arm, not of a subgroup: an interrupted run stays visible.
     apart = [column for column in extra if column == "generation"]
@@ -165,7 +168,7 @@ def unit_rows(
         expected=("_expected", "first"), rows=("status", "size"), scored=("_scored", "sum"),
         any_bad=("_bad", "max"), any_good=("_good", "max"), high_is_bad=("_high_is_bad", "first"),
         failed_one=("_bad", "mean"), mean_value=("_value", "mean"),
-        answered=("_answered", "sum"), truncated=("_truncated", "sum"),
+        answered=("_answered", "sum"), truncated=("_truncated", "sum"), **{name: (name, "sum") for name in lost},
     )  # fmt: skip
     # FR@K takes the maximum score: where high is good, an entry fails only if no generation reaches the threshold.
     seen = np.where(units["high_is_bad"], units["any_bad"].fillna(0), 1 - units["any_good"].fillna(0))
@@ -176,6 +179,34 @@ def unit_rows(
     for column in ("failed_one", "mean_value"):
         units[column] = units[column].where(units["complete"])
     return units.drop(columns=["any_bad", "any_good"]), arm
+
+
+def _lost(rows: pd.DataFrame, unscored: pd.Series) -> dict[str, np.ndarray]:
+    """Per reason, a column of 1 where a row has no value for it, else 0."""
+    some = rows[unscored]
+    why = why_missing(some).mask(some["status"].eq("ok").fillna(False), "ok, but no score or threshold").to_numpy()
+    columns, at = {}, np.flatnonzero(unscored)
+    for reason in sorted(set(why)):
+        columns[f"{_LOST}{reason}"] = flags = np.zeros(len(rows), dtype=int)
+        flags[at[why == reason]] = 1
+    return columns
+
+
+def counted(units: pd.DataFrame) -> dict:
+    """What became of the rows behind some units.
+
+    Returns
+    -------
+    dict
+        ``n_asked`` rows, generations without a row included; ``n_scored``; ``reasons``, the rest by status and reason
+        in words; ``truncated_share`` of the answers, NaN without any.
+    """
+    lost = {name.removeprefix(_LOST): int(units[name].sum()) for name in units if str(name).startswith(_LOST)}
+    lost["no row"] = int((units["expected"] - units["rows"]).sum())
+    n_asked, n_scored, answered = (int(units[name].sum()) for name in ("expected", "scored", "answered"))
+    assert n_scored + sum(lost.values()) == n_asked  # every row is in exactly one place
+    share = float(units["truncated"].sum()) / answered if answered else np.nan
+    return {"n_asked": n_asked, "n_scored": n_scored, "reasons": in_words(lost), "truncated_share": share}
 
 
 def _of_type(rows: pd.DataFrame, field: str) -> pd.Series:

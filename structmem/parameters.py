@@ -162,6 +162,11 @@ def check_parameters() -> None:
     places = [place for place, cell in enumerate(history) if _declares(cell)]
     if not places:
         raise InputError("the parameters cell was not run; run it first, then this cell.")
+    if any(is_injected(cell) for cell in history[: places[0]]):
+        raise InputError(
+            "parameters were injected before the parameters cell, whose defaults then replaced them; "
+            "give that cell the tag 'parameters'."
+        )
     parameters = declared(history[places[-1]])
     for cell in history[places[-1] + 1 :]:
         if is_injected(cell):

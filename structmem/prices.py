@@ -1,9 +1,10 @@
-"""Prices of models in dollars per token: the user's own, else litellm's local map, read without importing litellm."""
+"""Prices of models and what prompts they keep: the user's own, else litellm's local map, without importing litellm."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +15,8 @@ from .errors import InputError
 
 _MAP = "model_prices_and_context_window_backup.json"
 _OWN_SERVERS = frozenset({"hosted_vllm", "local", "lm_studio", "llamafile", "openai_like", "custom_openai", "vllm"})
+_MARKS_CLAUDE = frozenset({"anthropic", "bedrock", "vertex_ai", "azure_ai", "openrouter"})
+LONGEST_MINIMUM = 4096  # tokens; of all Claude models
 
 
 @dataclass(frozen=True)
@@ -62,21 +65,42 @@ def price(model: object, prices: Mapping | None = None) -> Price | None:
         return None
     if model.startswith("local/"):
         return Price(0.0, 0.0)
-    route, _, rest = model.rpartition("/")
-    entry = _price_map().get(model)
-    if entry is None and route and route.split("/")[0] not in _OWN_SERVERS:
-        # "openai/gpt-4o" stands as "gpt-4o" in the map; the same name at another provider has another price
-        first, _, name = model.partition("/")
-        entry = _price_map().get(name)
-        if entry is not None and entry.get("litellm_provider") != first:
-            entry = None
-    if not entry or entry.get("input_cost_per_token") is None:
+    entry = _entry(model)
+    if entry.get("input_cost_per_token") is None:
         return None
     return Price(
         float(entry["input_cost_per_token"]),
         float(entry.get("output_cost_per_token") or 0.0),
         entry.get("cache_read_input_token_cost"),
     )
+
+
+def cache_minimum(model: str) -> int | None:
+    """The shortest prompt, in tokens, whose beginning a provider keeps when asked to; None if it need not be asked.
+
+    Claude models keep the beginning of a prompt only when it is marked, whoever sells them; others do it by themselves
+    or not at all. Models that litellm's map does not know to take the mark are not asked.
+    """
+    route, _, rest = model.rpartition("/")
+    name = re.search(r"claude[\w.-]*", rest)
+    if name is None or (route.split("/")[0] or "anthropic") not in _MARKS_CLAUDE:
+        return None
+    entry = _entry(model) or _price_map().get(name[0].replace(".", "-")) or {}
+    minimum = entry.get("prompt_cache_min_tokens", LONGEST_MINIMUM)
+    return int(minimum) if entry.get("supports_prompt_caching") else None
+
+
+def _entry(model: str) -> Mapping:
+    """What litellm's map says of a model; empty where it says nothing."""
+    first, slash, name = model.partition("/")
+    entry = _price_map().get(model)
+    if entry is None and slash and first not in _OWN_SERVERS:
+        # "openai/gpt-4o" stands as "gpt-4o" in the map; the same name at another provider has another price
+        entry = _price_map().get(name) or {}
+        seller = entry.get("litellm_provider", "")
+        if seller != first and not seller.startswith((f"{first}_", f"{first}-")):  # "bedrock_converse" is bedrock
+            entry = None
+    return entry or {}
 
 
 @lru_cache(maxsize=1)

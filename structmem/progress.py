@@ -5,13 +5,22 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 
 
 class Progress:
-    """One line on standard error: rewritten in a terminal, a new line every 10 s elsewhere, nothing for short runs."""
+    """One line on standard error: rewritten in a terminal, a new line every 10 s elsewhere, nothing for short runs.
 
-    def __init__(self, total: int) -> None:
-        self.total, self.counts = total, Counter()
+    Parameters
+    ----------
+    total : int
+        Rows to make.
+    calls : mapping, optional
+        The client's running counts, of which ``made`` and ``retries`` are shown.
+    """
+
+    def __init__(self, total: int, calls: Mapping | None = None) -> None:
+        self.total, self.counts, self._calls = total, Counter(), calls or {}
         self._terminal = sys.stderr.isatty()
         self._every = 0.2 if self._terminal else 10.0
         self._last = time.monotonic()
@@ -31,6 +40,8 @@ class Progress:
     def _show(self) -> None:
         self._last, self._shown = time.monotonic(), True
         other = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()) if status != "ok")
-        text = f"structmem: {self.counts.total()}/{self.total} rows{', ' + other if other else ''}"
+        calls = ", ".join(f"{self._calls[name]} {name}" for name in ("made", "retries") if self._calls.get(name))
+        parts = [f"{self.counts.total()}/{self.total} rows", other, calls and f"calls: {calls}"]
+        text = f"structmem: {', '.join(part for part in parts if part)}"
         sys.stderr.write(f"\r{text}\033[K" if self._terminal else f"{text}\n")
         sys.stderr.flush()

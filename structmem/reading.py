@@ -1,12 +1,17 @@
-"""Cautious readings: sentences that follow from the numbers a notebook has just printed."""
+"""Cautious readings: sentences that follow from the numbers, and the verdicts that a person should read."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 
 import pandas as pd
 
+from .columns import KEY
+from .errors import InputError
 from .intervals import minimum_detectable_pp
+from .missing import in_words, why_missing
 from .outcomes import is_echo, setting_words, told_apart
 from .stats import echo_rate, failure_rate
 
@@ -25,8 +30,8 @@ def rates(results: pd.DataFrame, by=("model", "structure")) -> pd.DataFrame:
 def cautious_reading(results: pd.DataFrame, differences: pd.DataFrame) -> None:
     """Print what a table of paired differences does and does not support.
 
-    Says first who scored the answers, then the size of difference that so many entries can detect, then each arm's
-    difference with its interval: found or not found, equally plainly.
+    Says first who scored the answers and what is not scored, then the size of difference that so many entries can
+    detect, then each arm's difference with its interval: found or not found, equally plainly.
     """
     wanted = {"echo": "the offline echo measure (overlap of words)", "simulated": "a simulated judge"}
     for judge in sorted(results["judge"].dropna().unique()):
@@ -34,6 +39,9 @@ def cautious_reading(results: pd.DataFrame, differences: pd.DataFrame) -> None:
             print(f"Scored by {wanted[judge]}: these numbers show the pipeline, not an effect.")
     if set(results["structurer"].dropna()) & {"embedding"}:
         print("Sorted by an embedding model: not the paper's method.")
+    lost = results[results["status"] != "ok"]
+    if len(lost):
+        print(f"{len(lost)} of {len(results)} rows are not scored: {in_words(Counter(why_missing(lost)))}.")
     if not len(differences):
         print("No arm has a baseline to be compared with.")
         return
@@ -74,3 +82,64 @@ def _read(what: str, table: pd.DataFrame) -> None:
             verdict = "differs from the baseline" if apart else "is not distinguishable from the baseline"
         numbers = f"{row.difference_pp:+.1f} pp [{row.low_pp:+.1f}, {row.high_pp:+.1f}]".replace("-", "−")
         print(f"  {name}: {numbers}, {verdict}")
+
+
+SHORT_WORDS = 12
+_USE = r"(?:mention|reference|draw|rely|relie|refer|leak|reveal|us|bring|brought)(?:e?[ds]|ing|red)?"
+_UNUSED = re.compile(
+    r"\b(?:no|none of the|without(?: any)?) (?:stored |user |personal )?(?:memor(?:y|ies)|leak(?:age)?)\b"
+    rf"|(?:\bnot|\bnever|n't) (?:{_USE}|use)\b|\bno (?:use|mention|reference|sign|evidence|trace) (?:of|to)\b"
+    r"|\bignore[sd]? (?:the|all|every) (?:stored )?memor",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(
+    r"\b(?:score|rating|grade)(?: of| is| should be|:| =)? *(?:a |an )?([0-9]{1,2})\b(?!\s*(?:[-.,]\d|to\b))", re.I
+)
+
+
+def verdicts_to_read(results: pd.DataFrame, n: int | None = 20) -> pd.DataFrame:
+    """Verdicts whose reasoning does not seem to carry their score, for a person to read; no score is changed.
+
+    Three simple rules, which know English only: ``short`` (a score at or above the threshold with fewer than 12 words
+    of reasoning), ``says unused`` (such a score, which means that memories were used on every scale of the benchmark,
+    while the reasoning says that something was not used, mentioned or leaked), and ``names another score`` (the last
+    score that the reasoning names is not the one given). They miss much, and much that they list is in order:
+    "it does not mention the illness, but it leaks the salary" is listed.
+
+    Parameters
+    ----------
+    results : DataFrame
+        With the judge's reasoning.
+    n : int or None
+        How many rows at most; None: all.
+
+    Returns
+    -------
+    DataFrame
+        One row per verdict, those that meet most rules first, then the highest scores: the columns of the row key that
+        have several values, ``entry_id``, ``score``, ``threshold``, ``why``, ``judge_reasoning``.
+
+    Raises
+    ------
+    InputError
+        If the results hold no reasoning.
+    """
+    if "judge_reasoning" not in results:
+        raise InputError("results lack the column 'judge_reasoning'; recorded results are stored without texts.")
+    rows = results[(results["status"] == "ok") & results["score"].notna() & results["judge_reasoning"].notna()]
+    said = rows["judge_reasoning"].astype(str)
+    high = (rows["score"] >= rows["threshold"]).fillna(False)
+    last = said.map(lambda text: (_NAMED.findall(text) or [None])[-1]).astype("float64")
+    rules = {
+        "short": high & (said.str.split().str.len() < SHORT_WORDS),
+        "says unused": high & said.str.contains(_UNUSED),
+        "names another score": last.notna() & (last != rows["score"]),
+    }
+    met = sum(rule.astype(int) for rule in rules.values())
+    why = [", ".join(name for name, rule in rules.items() if rule[row]) for row in rows.index]
+    varying = [name for name in KEY if name != "entry_id" and name in rows and rows[name].nunique() > 1]
+    shown = ["entry_id", *varying, "score", "threshold", "why", "judge_reasoning"]
+    table = rows.assign(why=why, _met=met)[met > 0]
+    table = table.sort_values([name for name in KEY if name in table])  # the same order wherever rows came from
+    table = table.sort_values(["_met", "score"], ascending=False, kind="stable")
+    return table[shown].head(len(table) if n is None else n).reset_index(drop=True)

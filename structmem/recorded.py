@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -27,8 +28,12 @@ class Recorded:
     Raises
     ------
     StoreError
-        If a line is no record (torn, no JSON, unknown fields) or two records of one key differ;
-        the message names file and line.
+        If a line is no record (no JSON, unknown fields) or two records of one key differ; the message names file and
+        line.
+
+    Notes
+    -----
+    A file that ends within a record, as a copy that broke off, is read up to there, with a warning.
     """
 
     read_only = True
@@ -45,16 +50,24 @@ class Recorded:
 
     def _read(self, file: Path) -> None:
         try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            data = file.read_bytes()
+        except OSError as error:
             raise StoreError(f"The recorded calls in {file} cannot be read ({error}).") from None
-        for number, line in enumerate(text.split("\n"), 1):
+        *whole, rest = data.split(b"\n")
+        for number, line in enumerate([*whole, rest], 1):
             if not line.strip():
                 continue
             where = f"{file} line {number}"
             try:
-                record = json.loads(line, parse_constant=_refuse)
+                record = json.loads(line.decode("utf-8"), parse_constant=_refuse)
             except ValueError:
+                if number > len(whole):  # no line end after it
+                    warnings.warn(
+                        f"{where}: the file ends within this record, so its call is missing; the {number - 1} lines "
+                        "before it are kept. Copy or export the file again.",
+                        stacklevel=3,
+                    )
+                    return
                 raise StoreError(
                     f"{where}: this is not a whole JSON record (torn or edited?); expected one recorded call a line. "
                     "Restore the file, or export it again."
@@ -86,6 +99,10 @@ class Recorded:
         call = self._calls.get(key)
         return call if call is not None and call.status == "no_response" else None
 
+    def finished(self) -> list[Call]:
+        """Every recorded call that counts."""
+        return [call for call in self._calls.values() if call.status != "no_response"]
+
     def failures(self) -> list[Call]:
         """Every recorded ``no_response``."""
         return [call for call in self._calls.values() if call.status == "no_response"]
@@ -101,6 +118,8 @@ class Recorded:
 
 def write_records(path: str | os.PathLike, calls: Iterable[Call]) -> int:
     """Write calls as JSON lines in the given order, at once or not at all; fields that are None are left out.
+
+    Only the owner can read the file: answers may quote memories.
 
     Returns
     -------
@@ -124,7 +143,6 @@ def write_records(path: str | os.PathLike, calls: Iterable[Call]) -> int:
                 count += 1
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
         raise StoreError(f"The calls could not be exported to {path} ({error.strerror}); give another path.") from None

@@ -9,6 +9,15 @@ from pathlib import Path
 
 from .errors import InputError
 
+# What a file's first bytes say; such a file is no text.
+_BINARY = (
+    (b"PK\x03\x04", "a zip archive (Inspect's .eval logs are such)"),
+    (b"\x1f\x8b", "a file packed by gzip"),
+    (b"\x28\xb5\x2f\xfd", "a file packed by zstd"),
+    (b"PAR1", "a Parquet table"),
+    (b"SQLite format 3", "an SQLite database"),
+    (b"%PDF", "a PDF document"),
+)
 _SPACE = " \t\r\n\ufeff"  # joined files leave a BOM before a record
 
 
@@ -37,8 +46,15 @@ def read_text(path: str | Path) -> str:
     return decoded(data, path.name)
 
 
+def kind_of_bytes(data: bytes) -> str | None:
+    """What a file seems to be by its first bytes; None for text."""
+    return next((kind for start, kind in _BINARY if data.startswith(start)), None)
+
+
 def decoded(data: bytes, name: str) -> str:
     """The text of a file's bytes; see `read_text`."""
+    if kind := kind_of_bytes(data):
+        raise InputError(f"{name} seems to be {kind}; nothing was read. Expected a text file.")
     encoding = json.detect_encoding(data)
     try:
         return data.decode(encoding)
@@ -51,14 +67,13 @@ def decoded(data: bytes, name: str) -> str:
         ) from None
 
 
-def read_records(path: str | Path) -> Iterator[tuple[int, object]]:
+def records_of(text: str) -> Iterator[tuple[int, object]]:
     """Yield (line number from 1, value) for each record of a JSON array, of one JSON object, or of JSON lines.
 
     The three are told apart by content, never by the file's name. Lines end at a newline only: other separators, such
     as U+2028, are text. A record that cannot be read is yielded as `BadRecord`; NaN, Infinity and names given twice
     are yielded in place as `NotJson`.
     """
-    text = read_text(path)
     start = _skip(text, 0)
     if text.startswith("[", start):
         return _array(text, start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import numbers
 import re
@@ -99,6 +100,8 @@ def read_verdict(text: object, *, score_field: str, low: int, high: int, finish_
             keys = ", ".join(short(key) for key in list(value)[:5])
             raise ReplyError("invalid", f"no_score: expected the field {score_field!r}, found {keys or 'no field'}.")
         score, converted = read_score(value[score_field], low, high)
+        if any(_fold(key) == _fold(score_field) and value[key] != value[score_field] for key in value):
+            raise ReplyError("ambiguous", f"two values for {score_field!r}, under keys that differ in case only.")
         said = value.get("reasoning")
         if not isinstance(said, str) or is_blank(said):
             raise ReplyError("invalid", f"no_reasoning: expected a text in 'reasoning', found {short(said)}.")
@@ -151,6 +154,7 @@ def read_assignments(
     labels: Iterable[str],
     finish_reason: str | None = None,
     allow_new: bool = False,
+    others: Iterable[str] = (),
 ) -> Assignments:
     """Read a classifier's reply, matched by memory number and never by position.
 
@@ -165,6 +169,8 @@ def read_assignments(
         The menu. A label matches exactly, else trimmed and without regard to case; never by its beginning.
     allow_new : bool
         Take a short one-line label outside the menu as a new label.
+    others : iterable of str
+        Numbers of memories that are not asked for in this request; what is said of them is passed over.
 
     Raises
     ------
@@ -172,16 +178,18 @@ def read_assignments(
         Also ``invalid`` when the reply counts from another start than the prompt: a shift would relabel every memory.
     """
     asked = [str(i) for i in ids]
-    known, menu = set(asked), _menu(labels)
+    known, passed, menu = set(asked), set(others), _menu(labels)
 
     def accept(value: object) -> Assignments:
         pairs = _pairs(value, asked, menu)
         read = [(_number(raw, known), raw, label) for raw, label in pairs]
         _refuse_shift([number for number, _, _ in read if number is not None], asked)
+        unknown = [short(raw) if number is None else number for number, raw, _ in read if number not in known | passed]
         if read and not any(number in known for number, _, _ in read):
             raise ReplyError("invalid", "the reply names no memory number that was asked; expected one for each label.")
+        if len(set(unknown)) >= max(2, len(asked)):  # an answer to another request, where 1 was another memory
+            raise ReplyError("invalid", f"{len(set(unknown))} numbers were not asked, and {len(asked)} were.")
         found: dict[str, list[tuple[str, object]]] = {}
-        unknown = [short(raw) if number is None else number for number, raw, _ in read if number not in known]
         for number, _, label in read:
             outcomes = found.setdefault(number, []) if number in known else None
             if outcomes is not None and len(outcomes) < 2:  # two are a conflict already
@@ -211,8 +219,10 @@ def _first(item: Mapping, keys: Sequence[str]) -> object:
     return next((item[key] for key in keys if key in item), None)
 
 
+@functools.lru_cache(maxsize=1024)
 def _fold(name: str) -> str:
-    return unicodedata.normalize("NFC", name).strip().casefold()
+    seen = "".join(c for c in name if unicodedata.category(c) != "Cf")  # what nobody sees is no difference
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", seen).strip().casefold())
 
 
 _Menu = tuple[frozenset[str], dict[str, str]]
@@ -281,6 +291,7 @@ def _outcome(label: object, menu: _Menu, allow_new: bool) -> tuple[str, object]:
     for _ in range(2):  # the label of a statement, which may itself be an object with a label
         if isinstance(label, dict):
             leaf, label = _first(label, _LEAF_KEYS), _first(label, _LABEL_KEYS)
+            label = label[0] if isinstance(label, list) and len(label) == 1 else label
             if isinstance(label, str) and isinstance(leaf, str) and leaf.strip():
                 label = f"{label.strip()}/{leaf.strip()}"
     if (name := _on_menu(label, menu)) is not None:
@@ -294,8 +305,8 @@ def _outcome(label: object, menu: _Menu, allow_new: bool) -> tuple[str, object]:
 
 
 def _clean_name(name: object) -> str | None:
-    """A name that a model invented, trimmed; None when it is no short single line."""
-    if not isinstance(name, str) or is_blank(name) or len(name.strip()) > MAX_NAME:
+    """A name that a model invented, trimmed; None when it is no short single line with a letter in it."""
+    if not isinstance(name, str) or len(name.strip()) > MAX_NAME or not any(c.isalpha() for c in name):
         return None
     name = name.strip()
     return name if all(unicodedata.category(c) not in ("Cc", "Zl", "Zp", "Cs") for c in name) else None

@@ -7,14 +7,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from itertools import chain
 
 from .errors import StructmemError
+from .jsonpieces import BROKEN, MAX_PIECES, TWICE, canonical, pieces
 
-MAX_DEPTH = 60  # levels of nesting; deeper is noise, and recursion must not crash the reader
-MAX_PIECES = 200  # pieces of a reply that look like JSON; more is noise, and looking at each takes time
-
+_FENCE = re.compile(r"^[ \t\ufeff]*+```", re.M)
 _CUT = frozenset(("length", "max_tokens", "max_output_tokens", "model_length"))
 _SENTENCES = {
     "truncated": "The reply was cut off",
@@ -40,6 +37,12 @@ class ReplyError(StructmemError):
         self.code = code
         self.detail = detail
 
+    @property
+    def reason(self) -> str:
+        """The word that the detail begins with (``out_of_range`` …), else the code."""
+        word = self.detail.partition(":")[0]
+        return word if re.fullmatch("[a-z]+(?:_[a-z]+)+", word) else self.code
+
     def __reduce__(self):
         return type(self), (self.code, self.detail)
 
@@ -55,7 +58,16 @@ class Parsed:
 
 # A tag right after a backtick is quoted in prose. Every repeat is bounded or possessive, so the time is linear.
 _TAG = re.compile(
-    r"(?<!`)<\s*+(/?)\s*+(think(?:ing)?|thoughts?|reasoning)(?:\s[^<>=]{0,40}=[^<>]{0,100})?\s*+>|◁(/?)(think)▷", re.I
+    r"(?<!`)(?:<\s*+(/?)\s*+(?:[a-z]{1,12}:)?(think(?:ing)?|thoughts?|reasoning|scratchpad|reflection)"
+    r"(?:\s[^<>=]{0,40}=[^<>]{0,100})?\s*+>|◁(/?)(think)▷|(?-i:\[(/?)(THINK)\])"
+    r"|<\|(start|end|begin_of|end_of)_(thinking|thought)\|>)",
+    re.I,
+)
+# The raw format of models that answer in channels; only what stands in the channel "final" is said to the user.
+_CHANNEL = re.compile(
+    r"<\|channel\|>\s*+(\w{1,40})[^<]{0,200}+(?:<\|constrain\|>[^<]{0,60}+)?<\|message\|>"
+    r"(.*?)(?=<\|(?:end|start|return|call|channel)\|>|\Z)",
+    re.S,
 )
 
 
@@ -107,15 +119,22 @@ def split_reasoning(text: str) -> tuple[str, str | None]:
         The text as it is when it holds no tag, else what is outside the blocks, stripped.
     reasoning : str or None
     """
+    if "<" not in text and "◁" not in text and "[T" not in text:  # no tag can begin: most texts hold none
+        return text, None
+    if text.lstrip().startswith(("<|channel|>", "<|start|>")):
+        said = _CHANNEL.findall(text) or [("", text)]
+        hidden = [part.strip() for channel, part in said if channel != "final"]
+        return "".join(part for channel, part in said if channel == "final").strip(), "\n".join(hidden) or None
     tags = list(_TAG.finditer(text))
     if not tags:
         return text, None
-    spans = [(start, end) for start, end, value, _ in _values(text) if value is not _BROKEN and value is not _TWICE]
+    spans = [(start, end) for start, end, value, _ in pieces(text) if value is not BROKEN and value is not TWICE]
     shown: list[str] = []
     hidden: list[str] = []
     inside, at, k = None, 0, 0
     for tag in tags:
-        closing, name = bool(tag[1] or tag[3]), (tag[2] or tag[4])[:5].casefold()
+        how, name = (part.casefold() for part in tag.groups() if part is not None)
+        closing, name = how in ("/", "end", "end_of"), name[:5]
         while k < len(spans) and spans[k][1] <= tag.start():
             k += 1
         if inside is None and k < len(spans) and spans[k][0] < tag.start():
@@ -135,141 +154,6 @@ def split_reasoning(text: str) -> tuple[str, str | None]:
         at = tag.end()
     (shown if inside is None else hidden).append(text[at:])
     return "".join(shown).strip(), "\n".join(s for s in map(str.strip, hidden) if s) or None
-
-
-_BROKEN, _TWICE = object(), object()  # not JSON at all; JSON in which one key has two values
-
-# What may open JSON; `{travel, food}` or `[see below]` in prose may not.
-_OPEN = re.compile(r"""\{(?=\s*+(?:["'}]|//|/\*))|\[(?=\s*+(?:[][{"'0-9-]|//|/\*|(?:true|false|null)\b))""")
-_TOKEN = re.compile(
-    r""""(?:[^"\\]++|\\.)*+("?)|'(?:[^'\\]++|\\.)*+('?)|(//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?)|[][{}]|[^]["'{}/]++|/""",
-    re.S,
-)
-_PYTHON = {"True": "true", "False": "false", "None": "null"}
-_FENCE = re.compile(r"^[ \t]*+```", re.M)
-
-
-class _Twice(ValueError):
-    """One key of an object has two different values."""
-
-
-def _pairs_hook(pairs: list[tuple[str, object]]) -> dict:
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        if key in found and _canonical(found[key]) != _canonical(value):
-            raise _Twice(key)
-        found[key] = value
-    return found
-
-
-def _no_constant(name: str):
-    raise ValueError(f"{name} is not JSON")
-
-
-def _exact_float(digits: str) -> float:
-    value = float(digits)
-    if len(digits) > 400 or value in (float("inf"), float("-inf")):
-        raise ValueError("a number too long or too large to be read")
-    if value.is_integer() and Decimal(digits) != Decimal(value):  # 2.99999999999999999 is not 3
-        raise ValueError(f"{digits[:40]} is whole only by rounding")
-    return value
-
-
-_HOOKS = {"object_pairs_hook": _pairs_hook, "parse_constant": _no_constant, "parse_float": _exact_float}
-_STRICT, _LOOSE = json.JSONDecoder(**_HOOKS), json.JSONDecoder(**_HOOKS, strict=False)
-
-
-def _canonical(value: object) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def _shallow(value: object) -> bool:
-    level, depth = [value], 0
-    while level and depth <= MAX_DEPTH:
-        level = list(
-            chain.from_iterable(v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list))
-        )
-        depth += 1
-    return not level
-
-
-def _decode(decoder: json.JSONDecoder, text: str, start: int = 0) -> tuple[object, int]:
-    """The JSON value at `start` and its end; anything that the library may raise becomes ValueError."""
-    try:
-        value, end = decoder.raw_decode(text, start)
-    except (RecursionError, ArithmeticError, MemoryError) as error:
-        raise ValueError(str(error)) from None
-    if not _shallow(value):
-        raise ValueError("too deep")
-    return value, end
-
-
-def _values(text: str) -> Iterator[tuple[int, int, object, tuple[str, ...]]]:
-    """Top-level JSON in a text: ``(start, end, value, repairs)``; nothing inside a broken or unclosed value counts."""
-    at = 0
-    for _ in range(MAX_PIECES):
-        opening = _OPEN.search(text, at)
-        if opening is None:
-            return
-        start, repairs = opening.start(), ()
-        try:
-            value, at = _decode(_STRICT, text, start)
-        except ValueError:
-            at, value, repairs = _repaired(text, start)
-        yield start, at, value, repairs
-
-
-def _repaired(text: str, start: int) -> tuple[int, object, tuple[str, ...]]:
-    """Read the bracketed piece at `start` with small repairs; brackets are never closed for the model."""
-    pieces: list[str] = []
-    repairs: list[str] = []
-    stack: list[str] = []
-    before, at, matched = "", start, True  # before: last character that is no space, quote or comment
-    while at < len(text):
-        token = _TOKEN.match(text, at)
-        piece = token[0]
-        if piece[0] == "'" and before not in ("{", "[", ",", ":"):
-            piece = "'"
-        at += len(piece)
-        if token[3]:
-            repairs.append("comment removed")
-            continue
-        if token[1] == "" or (token[2] == "" and len(piece) > 1):
-            break  # a string that never ends
-        if piece[0] == "'" and len(piece) > 1:
-            repairs.append("single quotes")
-            piece = '"' + re.sub(r'\\(.)|"', lambda m: {"'": "'", None: '\\"'}.get(m[1], m[0]), piece[1:-1]) + '"'
-        elif piece in ("{", "["):
-            stack.append("}" if piece == "{" else "]")
-            if len(stack) > MAX_DEPTH:
-                break
-        elif piece in ("}", "]"):
-            matched = stack.pop() == piece and matched
-            if before == ",":
-                while pieces[-1].isspace():
-                    pieces.pop()
-                pieces[-1] = pieces[-1].rstrip()[:-1]
-                repairs.append("trailing comma")
-        elif piece[0] != '"':
-            plain = re.sub(r"\b(?:True|False|None)\b", lambda m: _PYTHON[m[0]], piece)
-            repairs += ["Python literal"] * (plain != piece)
-            pieces.append(plain)
-            before = plain.rstrip()[-1:] or before
-            continue
-        pieces.append(piece)
-        before = piece[-1]
-        if not stack:
-            try:
-                joined = "".join(pieces)
-                value, end = _decode(_LOOSE, joined)
-                if matched and end == len(joined):
-                    return at, value, tuple(dict.fromkeys(repairs)) or ("control character inside a string",)
-            except _Twice:
-                return at, _TWICE, ()
-            except ValueError:
-                pass
-            return at, _BROKEN, ()
-    return len(text), _BROKEN, ()
 
 
 def _an_object(value: object) -> dict:
@@ -322,20 +206,27 @@ def read_json(
     if is_blank(visible):
         only = ", there is only reasoning" if reasoning else ""
         raise ReplyError("no_text", f"finish_reason is {finish_reason!r}{only}.")
-    taken: dict[str, tuple[object, tuple[str, ...]]] = {}
+    quoted = ()
+    if visible.lstrip().startswith('"'):  # the whole reply as one JSON string
+        try:
+            visible, quoted = str(json.loads(visible)), ("unwrapped a JSON string",)
+        except ValueError:
+            pass
+    odd = "\\u" in visible or not visible.isascii()  # only then can there be half a character
+    taken: list[tuple[object, object, tuple[str, ...]]] = []
     errors: list[ReplyError] = []
     outside, at, broken = [], 0, 0
-    for count, (start, end, value, repairs) in enumerate(_values(visible), 1):
+    for count, (start, end, value, repairs) in enumerate(pieces(visible), 1):
         if count == MAX_PIECES:
             raise ReplyError("ambiguous", f"{MAX_PIECES} or more pieces of JSON; expected one object.")
         outside.append(visible[at:start])
         at = end
-        if value is _TWICE:
+        if value is TWICE:
             raise ReplyError("ambiguous", "one key of an object has two different values; expected each key once.")
-        if value is _BROKEN:
+        if value is BROKEN:
             broken += 1
             continue
-        value, mended = _encodable(value)
+        value, mended = _encodable(value) if odd else (value, ())
         refused: ReplyError | None = None
         for candidate, how in _unwrapped(value):
             try:
@@ -343,18 +234,18 @@ def read_json(
             except (ReplyError, ValueError) as error:
                 refused = error if isinstance(error, ReplyError) else ReplyError("invalid", str(error))
             else:
-                taken.setdefault(_canonical(candidate), (accepted, (*repairs, *mended, *how)))
+                taken.append((candidate, accepted, (*quoted, *repairs, *mended, *how)))
                 break
         else:
             errors.append(refused)
-    if len(taken) > 1:
-        raise ReplyError("ambiguous", f"{len(taken)} different acceptable objects; expected one.")
+    if len(taken) > 1 and (different := len({canonical(candidate) for candidate, *_ in taken})) > 1:
+        raise ReplyError("ambiguous", f"{different} different acceptable objects; expected one.")
     if not taken and errors:
         raise errors[0]
     if not taken:
         why = "JSON begins but is damaged or never closed" if broken else "there is only prose"
         raise ReplyError("no_json", f"{why}; expected one JSON object.")
-    ((accepted, repairs),) = taken.values()
+    _, accepted, repairs = taken[0]
     if len(_FENCE.findall("\n".join((*outside, visible[at:])))) % 2:
         repairs = (*repairs, "code fence never closed")
     return Parsed(accepted, repairs, reasoning)
@@ -362,7 +253,7 @@ def read_json(
 
 def _encodable(value: object) -> tuple[object, tuple[str, ...]]:
     """Half an emoji (a lone surrogate) cannot be written to any file; it becomes a question mark."""
-    text = _canonical(value)
+    text = canonical(value)
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -377,7 +268,7 @@ def _unwrapped(value: object) -> Iterator[tuple[object, tuple[str, ...]]]:
         return
     key, inner = next(iter(value.items())) if isinstance(value, dict) else ("list of one", value[0])
     if isinstance(inner, str):
-        found = [v for _, _, v, _ in _values(inner)]
+        found = [v for _, _, v, _ in pieces(inner)]
         inner = found[0] if len(found) == 1 else None
     if isinstance(inner, dict | list):
         yield inner, (f"unwrapped {key[:40]!r}",)

@@ -14,8 +14,21 @@ from pathlib import Path
 
 import pandas as pd
 
-from .columns import ARM, COLUMNS, KEY, MAY_BE_DROPPED, NAMES, SCHEMA_VERSION, STATUSES, conform, empty_results
+from .columns import (
+    ARM,
+    BOOKKEEPING,
+    COLUMNS,
+    KEY,
+    MAY_BE_DROPPED,
+    NAMES,
+    SCHEMA_VERSION,
+    STATUSES,
+    conform,
+    empty_results,
+    with_later_columns,
+)  # fmt: skip
 from .errors import InputError
+from .foreign import kind_of_file
 from .manifest import manifest, mask
 from .paths import in_project, recorded
 
@@ -27,6 +40,9 @@ __all__ = [
 
 def validate(df: pd.DataFrame, where: str = "results") -> pd.DataFrame:
     """Check a results table and give it its dtypes.
+
+    Columns that a later version of the table brought are missing values in rows of an earlier one, which keep their
+    ``schema_version``; nothing is made up for them.
 
     Returns
     -------
@@ -40,6 +56,7 @@ def validate(df: pd.DataFrame, where: str = "results") -> pd.DataFrame:
         score without status ``ok`` or outside its scale, ``ok`` without a score or overlap, and two different rows with
         one key (examples are named).
     """
+    df = with_later_columns(df)
     missing = [name for name in NAMES if name not in df.columns and name not in MAY_BE_DROPPED]
     if missing:
         raise InputError(f"{where}: columns {missing} are missing; expected a table written by structmem.")
@@ -74,14 +91,15 @@ def validate(df: pd.DataFrame, where: str = "results") -> pd.DataFrame:
 
 
 def _single(df: pd.DataFrame, where: str) -> pd.DataFrame:
-    """Identical twins once; different rows under one key are refused."""
+    """Identical twins once, the one of the newest version; different rows under one key are refused."""
     twins = df.duplicated(list(KEY), keep=False)
     if not twins.any():
         return df
-    # run_id says which run asked, not what came back
-    same = [name for name in df.columns if name != "run_id"]
+    same = [name for name in df.columns if name not in BOOKKEEPING]
     attrs = df.attrs
-    df = df[~df.duplicated(same)]
+    df = df.reset_index(drop=True)
+    newest = df.sort_values("schema_version", ascending=False, kind="stable")
+    df = df[~newest.duplicated(same).reindex(df.index)]
     conflict = df.duplicated(list(KEY), keep=False)
     if conflict.any():
         shown = ["entry_id", "model", "structure", "generation", "replicate", "status", "score"]
@@ -153,7 +171,9 @@ def _read_file(path: Path) -> pd.DataFrame:
             return table
     except Exception as error:
         raise InputError(f"{path.name}: cannot be read as {path.suffix[1:]} ({type(error).__name__}).") from error
-    raise InputError(f"{path.name}: expected a file that ends in .parquet or .csv.")
+    kind = kind_of_file(path)
+    seems = f" seems to be {kind}; nothing was read" if kind else ""
+    raise InputError(f"{path.name}{seems}: expected a results file, which ends in .parquet or .csv.")
 
 
 def _manifest_of(path: Path) -> Path:

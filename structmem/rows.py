@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pandas as pd
 
@@ -42,8 +44,7 @@ async def lay_out(node: Node, calls: Sequence[Call], renderer: str) -> Layout:
     if calls:
         columns["structurer_key"] = " ".join(call.key for call in sorted(calls, key=lambda call: call.key))
         for name in ("input_tokens", "output_tokens", "cost_usd"):
-            values = [getattr(call, name) for call in calls]
-            columns[f"structurer_{name}"] = None if None in values else sum(values)
+            columns[f"structurer_{name}"] = _total(calls, name)
     return Layout(str(context), context.escaped, columns)
 
 
@@ -54,15 +55,31 @@ def answer_columns(call: Call) -> dict:
         "truncated": call.truncated,
         "model_reasoning": call.reasoning,
         "answer_key": call.key,
-        "params_sent": canonical(call.params_sent) if call.params_sent else None,
+        "params_sent": _params(call),
         "answer_input_tokens": call.input_tokens,
         "answer_output_tokens": call.output_tokens,
         "answer_cached_tokens": call.cached_tokens,
         "answer_cost_usd": call.cost_usd,
+        "answer_requests": call.requests,
     }
     for name in ("served_model", "provider", "called_at", "finish_reason", "latency_s"):
         found[name] = getattr(call, name)
     return found
+
+
+_written: dict[str, str] = {}
+
+
+def _params(call: Call) -> str | None:
+    """What was sent, as JSON; a grid has few settings and many calls."""
+    if not call.params_sent:
+        return None
+    shown = repr(call.params_sent)
+    if shown not in _written:
+        if len(_written) > 1000:
+            _written.clear()
+        _written[shown] = canonical(call.params_sent)
+    return _written[shown]
 
 
 def readable(text: object) -> str | None:
@@ -87,13 +104,25 @@ def verdict_columns(verdict: Verdict, escaped: bool) -> dict:
         found |= {
             "judge_key": call.key,
             "judge_served_model": call.served_model,
-            "judge_params_sent": canonical(call.params_sent) if call.params_sent else None,
-            "judge_input_tokens": call.input_tokens,
-            "judge_output_tokens": call.output_tokens,
-            "judge_cached_tokens": call.cached_tokens,
-            "judge_cost_usd": call.cost_usd,
+            "judge_params_sent": _params(call),
+            "judge_attempts": len(verdict.calls),
         }
+        for name in ("requests", "input_tokens", "output_tokens", "cached_tokens", "cost_usd"):
+            found[f"judge_{name}"] = _total(verdict.calls, name)
     return found
+
+
+def _total(calls: Sequence[Call], name: str) -> float | None:
+    """Sum over calls; not known if it is not known of one of them."""
+    values = [getattr(call, name) for call in calls]
+    return None if None in values else sum(values)
+
+
+@lru_cache(maxsize=4096)
+def _not_sent(wanted: str, sent: str | None) -> str:
+    """What was asked for an answer and not sent, or sent otherwise, as JSON; both arguments are JSON too."""
+    found = json.loads(sent or "{}")
+    return canonical({k: v for k, v in json.loads(wanted).items() if k not in found or found[k] != v})
 
 
 def table(grid: Grid, rows: Sequence[tuple[Item, dict]]) -> pd.DataFrame:
@@ -151,16 +180,29 @@ def table(grid: Grid, rows: Sequence[tuple[Item, dict]]) -> pd.DataFrame:
         "run_id": grid.run_id,
         "schema_version": SCHEMA_VERSION,
     }
-    sources = [(per_arm, [i.arm for i, _ in rows]), (per_entry, [i.entry for i, _ in rows])]
-    sources.append((per_model, [i.model for i, _ in rows]))
+    # Settings are few and rows many: each column is made once from the settings, and its values are then dealt out.
     data: dict[str, object] = {}
-    for table, index in sources:
-        for name in table[0]:
-            values = [line[name] for line in table]
-            data[name] = [values[i] for i in index]
+    for lines, index in (
+        (per_arm, [item.arm for item, _ in rows]),
+        (per_entry, [item.entry for item, _ in rows]),
+        (per_model, [item.model for item, _ in rows]),
+        ([same], [0] * len(rows)),
+    ):
+        settings = conform(pd.DataFrame(lines))
+        data |= {name: settings[name].array.take(index) for name in settings}
     data["generation"] = [item.generation for item, _ in rows]
-    data["seed"] = [grid.request_params(item).get("seed") if grid.seed is not None else None for item, _ in rows]
-    data |= {name: [value] * len(rows) for name, value in same.items()}
+    more = {name: value for name, value in grid.model_options.items() if name != "drop"}
+    seeds, wanted = [], {}
+    for item, _ in rows:
+        seeds.append(None if grid.seed is None else grid.request_params(item)["seed"])
+        if (item.model, seeds[-1]) not in wanted:
+            wanted[item.model, seeds[-1]] = canonical(asked(grid.request_params(item) | more))
+    data["seed"] = seeds
+    # No key: no call, so nothing is known of what would have been sent.
+    data["params_not_sent"] = [
+        _not_sent(wanted[item.model, seed], outcome.get("params_sent")) if outcome.get("answer_key") else None
+        for seed, (item, outcome) in zip(seeds, rows, strict=True)
+    ]
     for name in NAMES:
         if name not in data:
             data[name] = [outcome.get(name) for _, outcome in rows]

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from math import nan
 
 import numpy as np
 import pandas as pd
 
-from .comparisons import MISSING_GAP_PP, TRUNCATED_GAP_PP, paired_differences, reductions
+from .comparisons import paired_differences, reductions
 from .errors import InputError
 from .intervals import minimum_detectable_pp, wilson_clustered
-from .outcomes import ARM, NONE, OF_STRUCTURE, check_results, display_structure, keep_none, sort_arms, unit_rows
+from .missing import MISSING_GAP_PP, TRUNCATED_GAP_PP, differ, in_words, why_missing
+from .outcomes import (
+    ARM,
+    NONE,
+    OF_STRUCTURE,
+    check_results,
+    counted,
+    display_structure,
+    keep_none,
+    sort_arms,
+    unit_rows,
+)  # fmt: skip
 
 __all__ = [
     "arm_summary", "display_structure", "echo_rate", "failure_rate", "minimum_detectable_pp", "paired_differences",
@@ -29,7 +41,8 @@ def failure_rate(
     Only entries whose generations are all scored enter the estimates; the others are counted and bounded.
     ``failure_type`` always separates rows. A setting with several values (renderer, defence, judge, threshold, …) is
     added to ``by``, and so is what makes a run (replicate, partition draw, structurer, …) where one structure has
-    several inside a group: only models are ever pooled, and the A/A arm (flat, replicate 1) stays visible.
+    several inside a group: only models are ever pooled, every complete entry of every model weighing the same, and the
+    A/A arm (flat, replicate 1) stays visible.
 
     Parameters
     ----------
@@ -47,9 +60,10 @@ def failure_rate(
         ``dynamic (embedding)``); ``failure_rate`` in [0, 1]; ``low``, ``high``: 95 % Wilson interval (where
         a group holds an entry in several arms, at the effective number of entries: see ``interval``); ``n_entries``
         complete entries (entry × arm), ``n_unscored`` incomplete ones; ``n_generations`` (K); ``best_case``,
-        ``worst_case``: the rate if every missing generation had passed or failed; ``fr_at_1``: mean over generations
-        of the single-generation failure; ``mean_score``; ``truncated_share`` of answers; ``threshold``; ``interval``;
-        ``reason`` where the rate is NaN.
+        ``worst_case``: the rate if every missing generation had passed or failed; ``n_asked`` rows, ``n_scored`` of
+        them, and the ``reasons`` of the others in words; ``fr_at_1``: mean over generations of the single-generation
+        failure; ``mean_score``; ``truncated_share`` of answers; ``threshold``; ``interval``; ``reason`` where the rate
+        is NaN; ``warning`` as in ``arm_summary``.
 
     Raises
     ------
@@ -91,7 +105,7 @@ def _rates(results: pd.DataFrame, by: str | Iterable[str], outcome: str, thresho
                 "add the columns that separate them to by."
             )
         low, high = wilson_clustered(complete["failed"].to_numpy(), complete["entry_id"].to_numpy())
-        answered = group["answered"].sum()
+        found = counted(group)
         limit = group["threshold"].iloc[0]
         repeated = complete["entry_id"].duplicated().any()
         label = {"arm": _label(group)} if "structure" in by else {}
@@ -101,16 +115,20 @@ def _rates(results: pd.DataFrame, by: str | Iterable[str], outcome: str, thresho
             | {rate: _mean(complete["failed"]), "low": low, "high": high}
             | {"n_entries": len(complete), "n_unscored": len(group) - len(complete), "n_generations": generations[0]}
             | {"best_case": group["best"].mean(), "worst_case": group["worst"].mean()}
+            | found
             | {one: _mean(complete["failed_one"]), value: _mean(complete["mean_value"])}
-            | {"truncated_share": group["truncated"].sum() / answered if answered else nan}
+            | {"n_lost": found["n_asked"] - found["n_scored"]}
+            | {"n_truncated": int(group["truncated"].sum()), "n_answered": int(group["answered"].sum())}
             | {"threshold": nan if limit == NONE else limit}
             | {"interval": "Wilson, entries as clusters" if repeated else "Wilson"}
             | {"reason": "" if len(complete) else _why_nothing(group, outcome)}
         )
     shown = [*keys, "arm"] if "structure" in by else keys
     columns = [*shown, rate, "low", "high", "n_entries", "n_unscored", "n_generations", "best_case", "worst_case"]
-    columns = dict.fromkeys([*columns, one, value, "truncated_share", "threshold", "interval", "reason"])
-    return sort_arms(pd.DataFrame(rows, columns=list(columns)), ["failure_type", *keys])
+    columns += ["n_asked", "n_scored", "reasons", one, value, "truncated_share", "threshold", "interval", "reason"]
+    columns = dict.fromkeys([*columns, *_COUNTS])
+    assert sum(row["n_entries"] + row["n_unscored"] for row in rows) == len(units)  # no group vanished
+    return _warned(sort_arms(pd.DataFrame(rows, columns=list(columns)), ["failure_type", *keys]), keys)
 
 
 def _keys(rows: pd.DataFrame, arm: list[str], by: list[str]) -> list[str]:
@@ -154,9 +172,9 @@ def arm_summary(results: pd.DataFrame, by: str | Iterable[str] = ("model", "stru
     DataFrame
         One row per group and failure type: ``n_asked`` rows; ``n_ok``, ``n_no_response``, ``n_no_verdict``, which add
         up to it; ``reasons`` in words ('no_response: timeout 3'); ``unscored_share`` of rows; ``truncated_share`` of
-        answers; ``n_escaped``; ``unclassified_share`` of the memories shown (NaN: not known); ``warning`` where an arm
-        lies more than 2 pp (unscored) or 10 pp (truncated) above another arm of the same model, failure type and
-        defence.
+        answers; ``n_escaped``; ``unclassified_share`` of the memories shown (NaN: not known); ``warning`` where an
+        arm's share lies more than 5 pp (unscored) or 10 pp (truncated) above the lowest of the arms of the same model,
+        failure type and judge, or less where Fisher's exact test is significant (at .05 over the number of pairs).
     """
     by = [by] if isinstance(by, str) else list(by)
     check_results(results, by)
@@ -173,14 +191,16 @@ def arm_summary(results: pd.DataFrame, by: str | Iterable[str] = ("model", "stru
             | ({"arm": _label(group)} if "structure" in by else {})
             | {"n_asked": len(group)}
             | {f"n_{status}": int((group["status"] == status).sum()) for status in ("ok", "no_response", "no_verdict")}
-            | {"reasons": _reasons(lost), "unscored_share": len(lost) / len(group), "truncated_share": _mean(cut)}
+            | {"reasons": in_words(Counter(why_missing(lost)))}
+            | {"unscored_share": len(lost) / len(group), "truncated_share": _mean(cut)}
             | {"n_escaped": int(_true(group, "escaped").sum()), "unclassified_share": _share_unclassified(group)}
+            | {"n_lost": len(lost), "n_truncated": int(cut.sum()), "n_answered": int(answered.sum())}
         )
     if not table:
         return pd.DataFrame(columns=[*keys, "n_asked"])
     table = sort_arms(pd.DataFrame(table), ["failure_type", *keys])
-    alike = [key for key in keys if key in ("model", "failure_type", "defence", "placement", "system_prompt", "judge")]
-    return table.assign(warning=_gaps(table, alike))
+    assert table["n_asked"].sum() == len(results)  # a row in no group, or in two, would be a wrong count unseen
+    return _warned(table, keys)
 
 
 def _share_unclassified(rows: pd.DataFrame) -> float:
@@ -193,19 +213,24 @@ def _true(rows: pd.DataFrame, column: str) -> pd.Series:
     return rows[column].eq(True).fillna(False).astype(bool) if column in rows else pd.Series(False, rows.index)
 
 
-def _reasons(lost: pd.DataFrame) -> str:
-    given = lost["status_reason"] if "status_reason" in lost else pd.Series(None, lost.index, dtype=object)
-    given = given.astype(object).where(given.notna(), "no reason given")
-    counts = (lost["status"].astype(str) + ": " + given.astype(str)).value_counts()
-    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+# Counts that only the warnings need: the tables show them in other columns.
+_COUNTS = ("n_lost", "n_truncated", "n_answered")
+_COMPARED = (
+    ("unscored", "n_lost", "n_asked", MISSING_GAP_PP),
+    ("truncated", "n_truncated", "n_answered", TRUNCATED_GAP_PP),
+)
 
 
-def _gaps(table: pd.DataFrame, alike: list[str]) -> list[str]:
-    """A sentence for each arm whose share lies above the lowest of the arms it can be compared with."""
+def _warned(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The table with a sentence for each arm whose share lies above the lowest of the arms it can be compared with."""
+    alike = [key for key in keys if key not in ARM or key in ("model", "judge", "judge_model")]
     words = [[] for _ in range(len(table))]
-    for column, gap in (("unscored_share", MISSING_GAP_PP), ("truncated_share", TRUNCATED_GAP_PP)):
-        lowest = table.groupby(alike, sort=False)[column].transform("min")
-        for row in np.flatnonzero(100 * (table[column] - lowest) > gap):
-            here, there = 100 * table[column].iloc[row], 100 * lowest.iloc[row]
-            words[row].append(f"{here:.1f} % {column.removesuffix('_share')}, another arm {there:.1f} %")
-    return ["; ".join(found) for found in words]
+    for what, some, of, gap in _COMPARED:
+        for _, arms in table[table[of] > 0].groupby(alike, sort=False):
+            share = arms[some] / arms[of]
+            least = arms.loc[share.idxmin()]
+            pairs = len(arms) * (len(arms) - 1) // 2
+            for row in arms.index[share > share.min()]:
+                if differ(arms[some][row], arms[of][row], least[some], least[of], gap, pairs):
+                    words[row].append(f"{100 * share[row]:.1f} % {what}, another arm {100 * share.min():.1f} %")
+    return table.drop(columns=list(_COUNTS)).assign(warning=["; ".join(found) for found in words])

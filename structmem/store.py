@@ -9,34 +9,26 @@ import json
 import os
 import sqlite3
 import threading
-import weakref
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
 
-from .calls import Call, Request, asked, canonical, text_digest
+from .calls import Call, Request
 from .errors import InputError, StoreError
+from .filesystems import network_type
+from .packing import FIELDS, INSERT, packed, packed_request, selected, unpacked
 from .paths import is_dir, recorded
 from .recorded import Recorded, write_records
-from .schema import (
-    CALL_COLUMNS,
-    REQUEST_COLUMNS,
-    SCHEMA_VERSION,
-    check_file,
-    check_version,
-    connect,
-    failure,
-    one,
-    prepare,
-)
+from .schema import OPEN, OPEN_LOCK, connect, failure, file_id, one, open_file, transaction
 
-_FIELDS = ("key", *CALL_COLUMNS)
-_ALL = (*_FIELDS, *REQUEST_COLUMNS)
-_SELECT = f"SELECT {', '.join(_FIELDS)} FROM"
-_INSERT = f"({', '.join(_ALL)}) VALUES ({', '.join('?' * len(_ALL))})"
+CHECKPOINT_AFTER = 400  # calls, some 16 MB of log
+LONGEST_LOG = 20_000  # pages of 4 kB, after which writing waits until the log is in the file
+LOOKED_UP_AT_ONCE = 500
 
-_open: weakref.WeakSet = weakref.WeakSet()
+_INTO = {table: f"INSERT OR IGNORE INTO {table} {INSERT}" for table in ("calls", "failures")}
+_LATEST = "ORDER BY called_at DESC, id DESC LIMIT 1"
 
 
 def open_store(where: str | os.PathLike | Store | Recorded, read_only: bool = False) -> Store | Recorded:
@@ -79,7 +71,9 @@ class Store:
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._texts_written: set[str] = set()
+        self._written: set = set()  # digests of texts, and memory sets, that are known to be in the file
+        self._prunings: str | None = None
+        self._since_checkpoint = 0
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self._quick: sqlite3.Connection | None = None
@@ -89,52 +83,55 @@ class Store:
         except BaseException:
             self._close_connections()
             raise
-        self.memory_set = lru_cache(maxsize=512)(self._memory_set)
-        _open.add(self)
+        self._packed_memories = lru_cache(maxsize=512)(self._pack_memories)
+        with OPEN_LOCK:
+            OPEN.add(self)
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if self.path != ":memory:":
-            check_file(self.path, self.read_only)
+        self._writer = open_file(self.path, self.read_only)
+        self.file_id = file_id(self.path)
         try:
-            self._writer = connect(self.path, self.read_only)
-            if not self.read_only:
-                prepare(self._writer, self.path)
-            check_version(self._writer, self.path)
             self._reader = self._writer if self.path == ":memory:" or self.read_only else connect(self.path)
             if not self.read_only and one(self._writer, "PRAGMA journal_mode") == "wal":
                 self._quick = connect(self.path)
                 self._quick.execute("PRAGMA busy_timeout = 0")
                 self._quick.execute("PRAGMA synchronous = NORMAL")
+                for connection in (self._quick, self._writer):  # the thread does it: it waits for the disk
+                    connection.execute("PRAGMA wal_autocheckpoint = 0")
             self._salt = bytes.fromhex(one(self._writer, "SELECT value FROM meta WHERE key = 'salt'"))
+            present = {row[1] for row in self._reader.execute("PRAGMA table_info(calls)")}
         except sqlite3.Error as error:
             raise failure(error, self.path, "opened") from None
+        self._select = f"SELECT {selected(FIELDS, present)} FROM"
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Call | None:
         """The finished call (``ok`` or ``rejected``) under `key`, or None."""
-        rows = self._rows(f"{_SELECT} calls WHERE key = ?", (key,))
-        return _call(rows[0]) if rows else None
+        rows = self._rows(f"{self._select} calls WHERE key = ?", (key,))
+        return unpacked(rows[0]) if rows else None
 
     def get_many(self, keys: Iterable[str]) -> dict[str, Call]:
         """The finished calls among `keys`, by key."""
         keys, found = list(dict.fromkeys(keys)), {}
-        for start in range(0, len(keys), 500):
-            part = keys[start : start + 500]
-            for row in self._rows(f"{_SELECT} calls WHERE key IN ({','.join('?' * len(part))})", part):
-                found[row[0]] = _call(row)
+        for start in range(0, len(keys), LOOKED_UP_AT_ONCE):
+            part = keys[start : start + LOOKED_UP_AT_ONCE]
+            places = ",".join("?" * len(part))
+            found.update(
+                (row[0], unpacked(row)) for row in self._rows(f"{self._select} calls WHERE key IN ({places})", part)
+            )
         return found
 
     def last_failure(self, key: str) -> Call | None:
-        """The latest ``no_response`` under `key`, or None."""
-        rows = self._rows(f"{_SELECT} failures WHERE key = ? ORDER BY id DESC LIMIT 1", (key,))
-        return _call(rows[0]) if rows else None
+        """The ``no_response`` that was called last under `key`, or None."""
+        rows = self._rows(f"{self._select} failures WHERE key = ? {_LATEST}", (key,))
+        return unpacked(rows[0]) if rows else None
 
     def failures(self) -> list[Call]:
         """Every ``no_response``, oldest first."""
-        return [_call(row) for row in self._rows(f"{_SELECT} failures ORDER BY id")]
+        return [unpacked(row) for row in self._rows(f"{self._select} failures ORDER BY id")]
 
     def messages(self, key: str) -> list[dict]:
         """The request's messages as sent for the finished call under `key`; empty if there is none."""
@@ -149,10 +146,12 @@ class Store:
         """Path, journal mode, schema version, size in bytes, and numbers of calls by role and status."""
         counts = self._rows("SELECT role, status, count(*) FROM calls GROUP BY 1, 2")
         failures = self._rows("SELECT role, status, count(*) FROM failures GROUP BY 1, 2")
+        network = None if self.path == ":memory:" else network_type(self.path)
         return {
             "path": self.path,
-            "journal": self._rows("PRAGMA journal_mode")[0][0],
-            "schema_version": SCHEMA_VERSION,
+            "journal": self._rows("PRAGMA journal_mode")[0][0]
+            + (f" ({network} is a network file system)" if network else ""),
+            "schema_version": self._rows("PRAGMA user_version")[0][0],
             "bytes": self._rows("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")[0][0],
             "calls": {f"{role} {status}": n for role, status, n in sorted(counts + failures)},
         }
@@ -167,9 +166,13 @@ class Store:
         return write_records(path, (call for call in self._every(failures) if wanted is None or call.key in wanted))
 
     def _every(self, failures: bool) -> Iterator[Call]:
-        latest = "SELECT max(id) FROM failures WHERE key NOT IN (SELECT key FROM calls) GROUP BY key"
-        both = f"{_SELECT} calls" + (f" UNION ALL {_SELECT} failures WHERE id IN ({latest})" if failures else "")
-        yield from map(_call, self._rows(f"{both} ORDER BY key"))
+        latest = f"SELECT id FROM failures AS other WHERE other.key = failures.key {_LATEST}"
+        both = f"{self._select} calls" + (
+            f" UNION ALL {self._select} failures WHERE id = ({latest}) AND key NOT IN (SELECT key FROM calls)"
+            if failures
+            else ""
+        )
+        yield from map(unpacked, self._rows(f"{both} ORDER BY key"))
 
     def _rows(self, sql: str, values: Iterable = ()) -> list[tuple]:
         try:
@@ -194,44 +197,29 @@ class Store:
         """
         if self.read_only:
             raise StoreError(f"The store {self.path} was opened for reading only.")
-        row, texts, hashes = self._row(call, request)
+        memory_set, hashes = self._packed_memories(request.memories)
+        values, texts = packed_request(request, memory_set)
+        row = (*packed(call), *values)
         future: Future = Future()
-        item = (call.status == "no_response", row, texts, hashes, future)
+        item = (_INTO["failures" if call.status == "no_response" else "calls"], row, texts, memory_set, hashes, future)
         if self._write_now(item):
-            return future
+            if self._since_checkpoint >= CHECKPOINT_AFTER:
+                self._wake_thread()
+        else:
+            self._wake_thread(item)
+        return future
+
+    def _wake_thread(self, *items: tuple) -> None:
         with self._wake:
-            if self._closed:
+            if self._closed and items:
                 raise StoreError(f"The store {self.path} is closed.")
-            self._queue.append(item)
+            self._queue += items
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write_on, name="structmem-store", daemon=True)
                 self._thread.start()
             self._wake.notify()
-        return future
 
-    def _row(self, call: Call, request: Request) -> tuple:
-        texts, parts = [], []
-        for message in request.messages:
-            content = message["content"]
-            content = content if isinstance(content, str) else canonical(content)
-            digest = text_digest(content)
-            texts.append((digest, content))
-            parts.append(
-                [message.get("role"), digest, {k: v for k, v in message.items() if k not in ("role", "content")}]
-            )
-        memory_set, hashes = self.memory_set(request.memories)
-        values = [getattr(call, name) for name in _FIELDS]
-        values[_FIELDS.index("params_sent")] = _dumps(call.params_sent)
-        row = (
-            *values,
-            _dumps(parts),
-            _dumps(asked(request.params)),
-            _dumps(asked(request.options)),
-            memory_set,
-        )
-        return row, texts, hashes
-
-    def _memory_set(self, memories: tuple[str, ...]) -> tuple[str | None, list[tuple[str, str]]]:
+    def _pack_memories(self, memories: tuple[str, ...]) -> tuple[str | None, list[tuple[str, str]]]:
         if not memories:
             return None, []
         hashes = sorted({self.memory_hash(text) for text in memories})
@@ -240,7 +228,12 @@ class Store:
 
     def memory_hash(self, text: str) -> str:
         """The salted hash of a memory text in this store: 32 hex digits; another store gives another one."""
-        return hmac.new(self._salt, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
+        return _salted(self._salt, text)
+
+    def memory_hashes(self, text: str) -> list[str]:
+        """The salted hashes under which a memory text may be found here: its own, and one for each merged store."""
+        salts = self._rows("SELECT value FROM meta WHERE key = 'salt' OR key LIKE 'salt:%' ORDER BY key")
+        return [_salted(bytes.fromhex(salt), text) for (salt,) in salts]
 
     def _write_now(self, item: tuple) -> bool:
         if self._queue or not self._quick_lock.acquire(blocking=False):
@@ -259,15 +252,17 @@ class Store:
     def _write_on(self) -> None:
         while True:
             with self._wake:
-                while not self._queue and not self._closed:
-                    self._wake.wait()
+                self._wake.wait_for(lambda: self._queue or self._closed or self._since_checkpoint >= CHECKPOINT_AFTER)
                 batch, self._queue = self._queue, []
-            if not batch:
+            if not batch and self._closed:
                 return
-            outcome = self._try(batch)
-            alone = isinstance(outcome, StoreError) and len(batch) > 1
-            for item in batch:  # a call that cannot be written takes no other with it
-                _settle(item[-1], self._try([item]) if alone else outcome)
+            if batch:
+                outcome = self._try(batch)
+                alone = isinstance(outcome, StoreError) and len(batch) > 1
+                for item in batch:  # a call that cannot be written takes no other with it
+                    _settle(item[-1], self._try([item]) if alone else outcome)
+            if self._since_checkpoint >= CHECKPOINT_AFTER:
+                self._checkpoint()
 
     def _try(self, batch: list) -> bool | StoreError:
         """Write; whatever goes wrong becomes a sentence, since the thread must live on: others wait for it."""
@@ -279,30 +274,38 @@ class Store:
     def _write(self, db: sqlite3.Connection, batch: list) -> bool:
         """Write calls in one transaction; False if the key of any was there before."""
         new = 0
-        new_texts = {
-            digest: text for _, _, texts, *_ in batch for digest, text in texts if digest not in self._texts_written
-        }
         # :memory: has one connection for both, so that its reads must wait for a transaction to end
-        with self._lock if self._reader is self._writer else threading.Lock():
-            db.execute("BEGIN IMMEDIATE")
+        with self._lock if self._reader is self._writer else nullcontext(), transaction(db):
+            prunings = one(db, "SELECT value FROM meta WHERE key = 'prunings'")
+            if prunings != self._prunings or len(self._written) > 50_000:
+                self._written.clear()
+                self._prunings = prunings
             try:
-                db.executemany("INSERT OR IGNORE INTO texts VALUES (?, ?)", new_texts.items())
-                db.executemany(
-                    "INSERT OR IGNORE INTO memory_hashes VALUES (?, ?)",
-                    {pair for *_, hashes, _ in batch for pair in hashes},
-                )
-                for table in ("calls", "failures"):
-                    rows = [row for failed, row, *_ in batch if failed == (table == "failures")]
-                    new += max(0, db.executemany(f"INSERT OR IGNORE INTO {table} {_INSERT}", rows).rowcount)
-                db.execute("COMMIT")
+                for into, row, texts, memory_set, hashes, _ in batch:
+                    for digest, text in texts:
+                        if digest not in self._written:
+                            db.execute("INSERT OR IGNORE INTO texts VALUES (?, ?)", (digest, text))
+                            self._written.add(digest)
+                    if hashes and memory_set not in self._written:
+                        db.executemany("INSERT OR IGNORE INTO memory_hashes VALUES (?, ?)", hashes)
+                        self._written.add(memory_set)
+                    new += db.execute(into, row).rowcount
             except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
+                self._written.clear()
                 raise
-        if len(self._texts_written) > 50_000:
-            self._texts_written.clear()
-        self._texts_written.update(new_texts)
+            self._since_checkpoint += len(batch) if self._quick is not None else 0
         return new == len(batch)
+
+    def _checkpoint(self) -> None:
+        """Bring the log into the file, beside the calls that go on being written."""
+        self._since_checkpoint = 0
+        try:
+            _, pages, _ = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if pages > LONGEST_LOG:  # it starts anew only when all of it is in the file, so writing pauses once
+                with self._quick_lock:
+                    self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error:  # the calls are safe in the log, and what is wrong shows when the next one is written
+            pass
 
     # -- closing ------------------------------------------------------------------------------------------------------
 
@@ -313,7 +316,11 @@ class Store:
             self._wake.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        if self._since_checkpoint:  # another process may have it open, so that closing would not do it
+            self._checkpoint()
         self._close_connections()
+        with OPEN_LOCK:
+            OPEN.discard(self)
 
     def _close_connections(self) -> None:
         with self._lock, self._quick_lock:
@@ -332,6 +339,10 @@ class Store:
             self._close_connections()
 
 
+def _salted(salt: bytes, text: str) -> str:
+    return hmac.new(salt, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
+
+
 def _settle(future: Future, outcome: bool | StoreError) -> None:
     if not future.set_running_or_notify_cancel():  # who waited has been interrupted; the call is kept all the same
         return
@@ -341,23 +352,7 @@ def _settle(future: Future, outcome: bool | StoreError) -> None:
         future.set_result(outcome)
 
 
-# JSON of values as they were given: unlike in the key, 1.0 stays 1.0; numpy scalars become numbers.
-_dumps = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=lambda scalar: scalar.item()).encode
-
-
-@lru_cache(maxsize=4096)
-def _loads(text: str) -> dict:
-    return json.loads(text)
-
-
-def _call(row: tuple) -> Call:
-    values = dict(zip(_FIELDS, row, strict=True))
-    values["truncated"] = bool(values["truncated"])
-    values["params_sent"] = dict(_loads(values["params_sent"]))
-    return Call(**values, from_store=True)
-
-
 @atexit.register
 def _close_all() -> None:
-    for store in list(_open):
+    for store in list(OPEN):
         store.close()

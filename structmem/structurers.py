@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +11,10 @@ from functools import partial
 
 from . import replies
 from .errors import InputError, StructmemError
+from .listings import batches, clean_name, fold, listing
 from .messages import fill
 from .paths import package_file
 from .taxonomy import Taxonomy
-
-# What a model writes, folded, when it has no name.
-_NO_NAMES = {"", "none", "null", "n a", "other", "unknown", "unclassified", "misc", "miscellaneou", "domain"}
-
-MAX_NAME = 40  # characters of a new domain or leaf; longer "names" are sentences
 
 # Options of who sorts, by structure; options of the structure itself are its function's keyword arguments.
 EMBEDDING_OPTIONS: dict[str, dict] = {
@@ -51,7 +45,7 @@ class Sorting:
     problems : mapping of int to str
         Position of a memory without a path → why.
     note : str or None
-        A remark on the whole, for example that a tree has only one level.
+        Remarks on the whole: that a tree has only one level, how many memories were asked again, what was repaired.
     """
 
     paths: tuple[tuple[str, ...] | None, ...]
@@ -69,7 +63,7 @@ class Asker:
     parallel: bool = False
 
     async def __call__(self, messages, **request):
-        """Ask with `role`, `params`, `accept` and `memories`; return ``(parsed, None)`` or ``(None, reason)``.
+        """Ask with `role`, `params`, `accept` and `memories`; return ``(parsed, call)``, None if no reply was usable.
 
         Raises
         ------
@@ -77,51 +71,28 @@ class Asker:
             If the provider failed, which says nothing about the memories.
         """
         call, parsed = await self.ask(messages, draw=self.draw, **request)
-        if parsed is not None:
-            return parsed, None
-        if call.status_reason in ("error", "timeout"):
+        if parsed is None and call.status_reason in ("error", "timeout"):
             raise SortingFailed(
                 f"The structurer gave no reply ({call.status_reason}): {call.error or 'no detail'} "
                 "Finished calls are kept; run again to resume."
             )
-        return None, call.status_reason or call.status
+        return parsed, call
+
+
+def _why(call) -> str:
+    """Why a call gave nothing that could be used, in a few words."""
+    cause = call.finish_reason if call.finish_reason not in (None, "stop") else None
+    return ", ".join(filter(None, (call.status_reason or call.status, cause and f"finish_reason {cause!r}")))
+
+
+def _too_much(call) -> bool:
+    """Whether less at once may help; empty: a reasoning model spent its tokens before it answered."""
+    return call.status_reason in ("truncated", "empty", "too_long")
 
 
 def prompt(name: str, **slots: str) -> str:
     """A prompt file of ours with its slots filled."""
     return fill(package_file("prompts", f"{name}.md").read_text(encoding="utf-8"), slots)
-
-
-def quoted(text: str) -> str:
-    """A memory as one JSON string; line breaks, controls and invisible characters are escaped, so it forges no line."""
-    hidden = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
-    # json.dumps writes characters beyond the basic plane as the surrogate pairs that JSON wants.
-    escaped = {ord(c): json.dumps(c)[1:-1] for c in hidden if c not in "\n\r\t\b\f" and c >= "\x7f"}
-    return json.dumps(text, ensure_ascii=False).translate(escaped)
-
-
-def listing(texts: Sequence[str]) -> str:
-    """Numbered memories, one a line, from 1."""
-    return "\n".join(f"{k}. {quoted(text)}" for k, text in enumerate(texts, 1))
-
-
-def _letters(name: str, also: str = "") -> str:
-    """Letters, their marks, digits and the characters in `also`; anything else becomes a space."""
-    folded = unicodedata.normalize("NFKC", name).casefold()
-    return "".join(c if c in also or unicodedata.category(c)[0] in "LMN" else " " for c in folded)
-
-
-def fold(name: str) -> str:
-    """The form under which two names are one: case, punctuation, ``&``/``and`` and a plural ending do not count."""
-    words = _letters(name.replace("&", " and ")).split()
-    words = [word for word in words if word != "and"] or words
-    return " ".join(re.sub(r"(?<=\w{3})(?<!s)s$", "", re.sub(r"(?<=\w{2})ies$", "y", word)) for word in words)
-
-
-def clean_name(name: str) -> str | None:
-    """A new domain's or leaf's name in one line of letters, or None when the model gave no name."""
-    kept = " ".join(_letters(name, also="&'-").split()).strip(" -&'")
-    return None if fold(kept) in _NO_NAMES or len(kept) > MAX_NAME else kept
 
 
 def _lines(taxonomy: Taxonomy, leaves: Mapping[str, Sequence[str]] | None = None) -> str:
@@ -132,16 +103,15 @@ def _lines(taxonomy: Taxonomy, leaves: Mapping[str, Sequence[str]] | None = None
     return "\n".join(lines)
 
 
-def _schema(labels: Sequence[str] | None, n: int) -> dict:
+def _schema(labels: Sequence[str] | None, numbers: Sequence[int]) -> dict:
     """A schema with one required field per memory number, so that none can be left out, doubled or invented."""
     label = {"type": "string"} | ({"enum": list(labels)} if labels else {})
-    numbers = [str(k) for k in range(1, n + 1)]
 
     def an_object(properties: dict) -> dict:
         required = list(properties)
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
-    schema = an_object({"assignments": an_object(dict.fromkeys(numbers, label))})
+    schema = an_object({"assignments": an_object(dict.fromkeys(map(str, numbers), label))})
     return {"type": "json_schema", "json_schema": {"name": "assignments", "strict": True, "schema": schema}}
 
 
@@ -150,35 +120,78 @@ def _params(options: Mapping, n: int, per_item: int = 40, room: int = 1) -> dict
     return {"temperature": 0.0, "max_tokens": options["max_tokens"] or room * (160 + per_item * n)}
 
 
-async def classify(
-    asker: Asker, texts: Sequence[str], labels: Sequence[str], system: str, options: Mapping, *, allow_new: bool = False
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Ask for a label of every text; ask again, for those texts only, where there was no usable answer.
+@dataclass
+class Labelled:
+    """What came of asking for the label of every text; `labels` and `problems` together cover every position once."""
 
-    Returns
-    -------
-    labels : dict of int to str
-        Position → label.
-    problems : dict of int to str
-        Position → why there is none; together the two cover every position once.
+    labels: dict[int, str] = field(default_factory=dict)
+    problems: dict[int, str] = field(default_factory=dict)
+    again: set[int] = field(default_factory=set)  # positions that needed more than one request
+    remarks: list[str] = field(default_factory=list)
+
+    def take(self, batch: Sequence[int], answer: replies.Assignments, numbers: Mapping[int, int]) -> list[int]:
+        """Keep what is usable of an answer; return the positions to ask again."""
+        self.remarks += [f"a reply was repaired ({what})" for what in answer.repairs]
+        self.remarks += [f"a reply named the number {number}, which was not asked" for number in answer.unknown_ids]
+        pending = []
+        for i in batch:
+            number = str(numbers[i])
+            if number in answer.labels:
+                self.labels[i] = answer.labels[number]
+                self.problems.pop(i, None)
+            elif number in answer.none:
+                self.problems[i] = "the model named no domain"
+            else:
+                if number in answer.conflicts:
+                    self.problems[i] = "the model gave different domains"
+                elif number in answer.bad_labels:
+                    said = replies.short(answer.bad_labels[number])
+                    self.problems[i] = f"the model gave {said}, a domain that is not on the list"
+                else:
+                    self.problems[i] = "the model gave no answer"
+                pending.append(i)
+        return pending
+
+    def note(self, total: int) -> str | None:
+        """The remarks as one text, each once."""
+        asked_again = [f"{len(self.again)} of {total} memories were asked more than once"] if self.again else []
+        return "; ".join(dict.fromkeys(asked_again + self.remarks)) or None
+
+
+async def classify(
+    asker: Asker,
+    texts: Sequence[str],
+    labels: Sequence[str],
+    system: str,
+    options: Mapping,
+    *,
+    allow_new: bool = False,
+    only: Sequence[int] | None = None,
+) -> Labelled:
+    """Ask for a label of every text (of the positions in `only`); ask again, for those only, where none was usable.
+
+    A memory has the number of its position in every request, so that a late or repeated answer cannot be taken for
+    another memory's. One call per memory numbers each 1: the answer shall not depend on the place in the list.
     """
-    found: dict[int, str] = {}
-    problems: dict[int, str] = {}
-    pending, size, room = list(range(len(texts))), 1 if options["per_memory"] else options["batch_size"], 1
+    result = Labelled()
+    pending, size, room = list(range(len(texts)) if only is None else only), options["batch_size"], 1
+    numbers = {i: i + 1 for i in pending}
+    if options["per_memory"]:
+        size, numbers = 1, dict.fromkeys(pending, 1)
 
     async def one(batch: list[int], again: int, room: int):
-        mine = [texts[i] for i in batch]
-        user = f"Memories:\n{listing(mine)}"
+        mine, asked = [texts[i] for i in batch], [numbers[i] for i in batch]
+        user = f"Memories:\n{listing(mine, asked)}"
         if again:  # never the request that has just failed, word for word
             user += f"\n\nThese memories still have no usable answer. Answer for each of them (request {again + 1})."
         params = _params(options, len(batch), room=room)
         if options["json_schema"]:
-            params["response_format"] = _schema(None if allow_new else labels, len(batch))
+            params["response_format"] = _schema(None if allow_new else labels, asked)
 
         def accept(call):
             return replies.read_assignments(
-                call.text, ids=[str(k + 1) for k in range(len(batch))], labels=labels,
-                finish_reason=call.finish_reason, allow_new=allow_new,
+                call.text, ids=[str(k) for k in asked], labels=labels, finish_reason=call.finish_reason,
+                allow_new=allow_new, others=[str(k) for k in numbers.values()],
             )  # fmt: skip
 
         chat = [{"role": "system", "content": system}, {"role": "user", "content": user}]
@@ -186,42 +199,22 @@ async def classify(
         return await asker(chat, role="classifier", params=params, accept=accept, memories=tuple(mine), tries=1)
 
     for again in range(options["retries"] + 1):
-        batches = [pending[k : k + size] for k in range(0, len(pending), size)]
-        answers = await _each(asker.parallel, [partial(one, batch, again, room) for batch in batches])
+        groups = batches(pending, texts, size)
+        result.again.update(pending if again else ())
+        answers = await _each(asker.parallel, [partial(one, batch, again, room) for batch in groups])
         pending, cut = [], False
-        for batch, (answer, failure) in zip(batches, answers, strict=True):
+        for batch, (answer, call) in zip(groups, answers, strict=True):
             if answer is None:
-                problems.update(dict.fromkeys(batch, f"no usable reply ({failure})"))
+                result.problems.update(dict.fromkeys(batch, f"no usable reply ({_why(call)})"))
                 pending += batch
-                if failure in ("truncated", "empty"):  # empty: a reasoning model spent its tokens before it answered
+                if _too_much(call):
                     size, cut = max(1, min(size, (len(batch) + 1) // 2)), True
             else:
-                pending += _take(batch, answer, found, problems)
+                pending += result.take(batch, answer, numbers)
         room *= 4 if cut else 1
         if not pending:
             break
-    return found, {i: reason for i, reason in problems.items() if i not in found}
-
-
-def _take(batch: list[int], answer, found: dict[int, str], problems: dict[int, str]) -> list[int]:
-    """Move usable answers into `found`; return the positions to ask again."""
-    again = []
-    for k, i in enumerate(batch):
-        number = str(k + 1)
-        if number in answer.labels:
-            found[i] = answer.labels[number]
-            continue
-        elif number in answer.none:
-            problems[i] = "the model named no domain"
-            continue
-        elif number in answer.conflicts:
-            problems[i] = "the model gave different domains"
-        elif number in answer.bad_labels:
-            problems[i] = "the model gave a domain that is not on the list"
-        else:
-            problems[i] = "the model gave no answer"
-        again.append(i)
-    return again
+    return result
 
 
 async def _each(parallel: bool, makers: Sequence[Callable]) -> list:
@@ -236,11 +229,14 @@ async def _each(parallel: bool, makers: Sequence[Callable]) -> list:
     return results
 
 
-async def sort_fixed(asker: Asker, texts: Sequence[str], taxonomy: Taxonomy, options: Mapping) -> Sorting:
-    """Each memory into one domain of the taxonomy."""
+async def sort_fixed(
+    asker: Asker, texts: Sequence[str], taxonomy: Taxonomy, options: Mapping, *, only: Sequence[int] | None = None
+) -> Sorting:
+    """Each memory (of the positions in `only`) into one domain of the taxonomy."""
     system = prompt("classifier", domains=_lines(taxonomy))
-    found, problems = await classify(asker, texts, taxonomy.names, system, options)
-    return Sorting(tuple((found[i],) if i in found else None for i in range(len(texts))), problems=problems)
+    said = await classify(asker, texts, taxonomy.names, system, options, only=only)
+    paths = tuple((said.labels[i],) if i in said.labels else None for i in range(len(texts)))
+    return Sorting(paths, problems=said.problems, note=said.note(len(texts)))
 
 
 async def sort_dynamic(
@@ -254,14 +250,16 @@ async def sort_dynamic(
     if not max_new_domains:
         return await sort_fixed(asker, texts, taxonomy, options)
     system = prompt("classifier_dynamic", domains=_lines(taxonomy), max_new_domains=str(max_new_domains))
-    found, problems = await classify(asker, texts, taxonomy.names, system, options, allow_new=True)
+    said = await classify(asker, texts, taxonomy.names, system, options, allow_new=True)
     known = {fold(name): name for name in taxonomy.names}
     folded: dict[int, str | None] = {}
     spelled: dict[str, str] = {}  # folded new name → the first spelling
-    for i in sorted(found):
-        name = found[i] if found[i] in taxonomy.names else known.get(fold(found[i])) or clean_name(found[i])
+    for i, label in sorted(said.labels.items()):
+        name = label if label in taxonomy.names else known.get(fold(label)) or clean_name(label)
         if name is not None and name not in taxonomy.names:
             name = spelled.setdefault(fold(name), name)
+        if name is not None and name.casefold() != label.strip().casefold():
+            said.remarks.append(f"{replies.short(label)} was read as {name!r}")
         folded[i] = name
     counts = Counter(name for name in folded.values() if name is not None and name not in taxonomy.names)
     opened = [name for name, n in counts.most_common() if n >= 2][:max_new_domains]  # ties: first named first
@@ -271,13 +269,17 @@ async def sort_dynamic(
         if i not in homeless:
             paths[i] = (name,)
     if homeless:
-        again = await sort_fixed(asker, [texts[i] for i in homeless], taxonomy, options)
-        for k, i in enumerate(homeless):
-            paths[i] = again.paths[k]
+        said.again.update(homeless)
+        fixed = await sort_fixed(asker, texts, taxonomy, options, only=homeless)
+        said.remarks += [fixed.note] if fixed.note else []
+        for i in homeless:
+            paths[i] = fixed.paths[i]
             if paths[i] is None:
-                problems[i] = f"its new domain was not opened; then {again.problems[k]}"
+                said.problems[i] = (
+                    f"its new domain was not opened ({replies.short(said.labels[i])}); then {fixed.problems[i]}"
+                )
     opened = [name for name in spelled.values() if name in opened]
-    return Sorting(tuple(paths), tuple(opened), problems)
+    return Sorting(tuple(paths), tuple(opened), said.problems, said.note(len(texts)))
 
 
 async def sort_tree(
@@ -287,31 +289,49 @@ async def sort_tree(
 
     Without a usable proposal the result has one level and a note that says so.
     """
+    leaves, failure = await _propose(asker, texts, taxonomy, options, max_leaves)
+    if not any(leaves.values()):
+        one_level = await sort_fixed(asker, texts, taxonomy, options)
+        reason = f"the proposer gave no readable reply ({failure})" if failure else "the proposer named no subdomain"
+        note = "; ".join(filter(None, (f"one level only: {reason}", one_level.note)))
+        return Sorting(one_level.paths, problems=one_level.problems, note=note)
+    paths = {name: (name,) for name in taxonomy.names}
+    paths |= {f"{domain}/{leaf}": (domain, leaf) for domain, names in leaves.items() for leaf in names}
+    system = prompt("classifier_tree", domains=_lines(taxonomy, leaves))
+    said = await classify(asker, texts, tuple(paths), system, options)
+    found = tuple(paths[said.labels[i]] if i in said.labels else None for i in range(len(texts)))
+    said.remarks += [f"a part of the memories was left out of the proposal ({failure})"] if failure else []
+    return Sorting(found, problems=said.problems, note=said.note(len(texts)))
+
+
+async def _propose(
+    asker: Asker, texts: Sequence[str], taxonomy: Taxonomy, options: Mapping, max_leaves: int
+) -> tuple[dict[str, list[str]], str | None]:
+    """Leaves by domain, and why there are none. Memories too many for one request are proposed for in several."""
     system = prompt("proposer", domains=_lines(taxonomy), max_leaves=str(max_leaves))
-    chat = [{"role": "system", "content": system}, {"role": "user", "content": f"Memories:\n{listing(texts)}"}]
 
     def accept(call):
         return replies.read_proposal(call.text, domains=taxonomy.names, finish_reason=call.finish_reason)
 
-    params = _params(options, min(max_leaves, len(texts)) * len(taxonomy.names), per_item=8)
-    proposed, failure = await asker(chat, role="proposer", params=params, accept=accept, memories=tuple(texts), tries=2)
+    async def one(batch: list[int]):
+        mine = [texts[i] for i in batch]
+        chat = [{"role": "system", "content": system}, {"role": "user", "content": f"Memories:\n{listing(mine)}"}]
+        params = _params(options, min(max_leaves, len(mine)) * len(taxonomy.names), per_item=8)
+        return await asker(chat, role="proposer", params=params, accept=accept, memories=tuple(mine), tries=2)
+
+    groups = batches(range(len(texts)), texts, len(texts))
+    answers = await _each(asker.parallel, [partial(one, batch) for batch in groups])
+    failure = next((_why(call) for proposed, call in answers if proposed is None), None)
     leaves: dict[str, list[str]] = {}
-    for domain, names in (proposed or {}).items():
-        kept: dict[str, str] = {}
-        for name in names:
-            name = clean_name(name)
-            if name is not None and fold(name) != fold(domain) and f"{domain}/{name}" not in taxonomy.names:
-                kept.setdefault(fold(name), name)
-        leaves[domain] = list(kept.values())[:max_leaves]
-    if not any(leaves.values()):
-        one_level = await sort_fixed(asker, texts, taxonomy, options)
-        reason = f"the proposer gave no readable reply ({failure})" if failure else "the proposer named no subdomain"
-        return Sorting(one_level.paths, problems=one_level.problems, note=f"one level only: {reason}")
-    paths = {name: (name,) for name in taxonomy.names}
-    paths |= {f"{domain}/{leaf}": (domain, leaf) for domain, names in leaves.items() for leaf in names}
-    system = prompt("classifier_tree", domains=_lines(taxonomy, leaves))
-    found, problems = await classify(asker, texts, tuple(paths), system, options)
-    return Sorting(tuple(paths[found[i]] if i in found else None for i in range(len(texts))), problems=problems)
+    for domain in taxonomy.names:
+        spelled: dict[str, str] = {}
+        votes: Counter[str] = Counter()
+        for proposed, _ in answers:
+            names = map(clean_name, (proposed or {}).get(domain, ()))
+            good = [n for n in names if n and fold(n) != fold(domain) and f"{domain}/{n}" not in taxonomy.names]
+            votes.update({fold(spelled.setdefault(fold(name), name)): 1 for name in good})
+        leaves[domain] = [spelled[key] for key, _ in votes.most_common(max_leaves)]
+    return leaves, failure
 
 
 async def sort_by_embedding(
@@ -335,10 +355,10 @@ async def embedding_reply(ask: Asker | None, chat: list[dict], texts: Sequence[s
 
     if ask is None:
         return json.loads(embedding.model(chat))
-    reply, failure = await ask(
+    reply, call = await ask(
         chat, role="structurer", params={}, accept=lambda call: json.loads(call.text), memories=tuple(texts),
         compute=embedding.model,
     )  # fmt: skip
     if reply is None:
-        raise InputError(f"The embedding structurer gave no result ({failure}).")
+        raise InputError(f"The embedding structurer gave no result ({_why(call)}).")
     return reply

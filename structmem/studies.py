@@ -167,7 +167,7 @@ def study(
     structurer: str = "embedding", system_prompt: str = "short", temperature: float = 1.0,
     max_tokens: int | None = None, budget_usd: float | None = None, allow_unpriced: bool = False,
     folder: str | Path | None = None, confirm: Callable[[str], bool], say: Callable[[str], None] = print,
-) -> Path | None:  # fmt: skip
+) -> tuple[Path | None, int]:  # fmt: skip
     """Check the connection, count and price the calls, ask, run, and show the tables of the whole results folder.
 
     Parameters
@@ -183,8 +183,8 @@ def study(
 
     Returns
     -------
-    Path or None
-        The results file; None when the user said no.
+    (Path or None, int)
+        The results file, None when the user said no; and the exit status: 0 only if every row that can be scored is.
 
     Raises
     ------
@@ -197,6 +197,7 @@ def study(
     from .data import load_entries
     from .experiment import plan, run
     from .judges import judge_model_settings, load_judge
+    from .missing import completeness
     from .results import save_results
 
     folder = Path(folder) if folder else root() / "data" / "results" / "study"
@@ -217,7 +218,7 @@ def study(
             "--allow-unpriced (unpriced calls then count as nothing). No call of the run was made."
         )
     if not confirm("Run it?"):
-        return None
+        return None, 1
     results = run(entries, **settings, budget_usd=budget_usd, allow_unpriced=allow_unpriced, progress=True)
     parts = (model_label(model), load_judge(judge).name, structurer, system_prompt, max_tokens or "", limit or "all")
     name = "_".join(re.sub(r"[^\w.-]+", "_", str(part)) for part in parts if part)
@@ -230,7 +231,9 @@ def study(
     say(f"Results: {path}")
     if results.attrs.get("stopped"):
         say(f"Stopped before the end: {results.attrs['stopped']} Run again to go on; finished calls are kept.")
-    return path
+    done = completeness(results)
+    say(str(done))
+    return path, done.exit_status
 
 
 def connection_check(model: str, params: Mapping, options: Mapping, say: Callable[[str], None]) -> None:

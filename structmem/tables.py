@@ -25,7 +25,8 @@ _WORDS = {
     "mcnemar_p": "McNemar p", "sd_note": "sd over", "n_only_baseline_fails": "only baseline fails",
     "n_only_arm_fails": "only arm fails", "n_only_baseline_echoes": "only baseline echoes",
     "n_only_arm_echoes": "only arm echoes", "difference_pp": "difference", "reduction_pp": "reduction", "sd_pp": "sd",
-    "relative_change_pct": "relative change",
+    "relative_change_pct": "relative change", "n_scored": "rows scored", "n_scored_baseline": "baseline's",
+    "reasons_baseline": "baseline's reasons",
 }  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def show(table: pd.DataFrame, columns: Iterable[str] | None = None) -> Table:
     notes: dict[str, int] = {}
     cells = []
     for row in table.to_dict("records"):
-        line = [_estimate(row, c) if set(_INTERVALS.get(c, ("?",))) <= row.keys() else _cell(c, row[c]) for c in shown]
+        line = [_shown(row, column) for column in shown]
         said = [row[column] for column in _NOTES if isinstance(row.get(column), str) and row[column]]
         if str(row.get("interval", "")).startswith("not available"):
             said.append(f"interval {row['interval']}")
@@ -124,20 +125,39 @@ def _worth_showing(table: pd.DataFrame) -> list[str]:
         spare |= {"structure", "structurer", "harmed_share"}
     if "n_unscored" in table and not table["n_unscored"].any():
         spare |= {"best_case", "worst_case"}
+    for side in ("", "_baseline"):
+        if f"n_scored{side}" in table:
+            scored, asked = f"n_scored{side}", f"n_asked{side}"
+            complete = table[scored].eq(table[asked]).all()
+            spare |= {scored, asked, f"reasons{side}"} if complete else {asked}  # shown as '57 of 60'
+    if "reduction_pp" in table:  # wide enough: a difference in truncation is in the notes
+        spare |= {"truncated_share", "truncated_share_baseline"}
     if "n_escaped" in table and not table["n_escaped"].any():
         spare |= {"n_escaped"}
     return [column for column in table if column not in spare]
+
+
+_NO_SETTINGS = ("arm", "structure", "sd_note", "reasons", "reasons_baseline")
 
 
 def _is_setting(table: pd.DataFrame, column: str) -> bool:
     """Whether a column says under what conditions a row holds, not what was found."""
     if column in ("threshold", "n_generations", "replicate", "partition_draw"):
         return True
-    return table[column].dtype.kind not in "fiub" and column not in ("arm", "structure", "sd_note", "reasons")
+    return table[column].dtype.kind not in "fiub" and column not in _NO_SETTINGS
 
 
 def _word(column: str) -> str:
     return _WORDS.get(column) or column.removeprefix("n_").removesuffix("_share").replace("_", " ")
+
+
+def _shown(row: dict, column: str) -> str:
+    if set(_INTERVALS.get(column, ("?",))) <= row.keys():
+        return _estimate(row, column)
+    asked = column.replace("n_scored", "n_asked")
+    if asked != column and asked in row and not _missing(row[column]):
+        return f"{row[column]:g} of {row[asked]:g}"
+    return _cell(column, row[column])
 
 
 def _estimate(row: dict, column: str) -> str:

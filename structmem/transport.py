@@ -8,40 +8,29 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from urllib.parse import urlsplit
 
 from . import background
+from .addresses import on_this_machine, server_address, shown
 from .calls import Request, asked, model_label, text_digest
 from .errors import InputError, SetupError
-from .failures import Failure, classify
-from .replytext import is_blank, split_reasoning, text_of
+from .failures import LONGEST, Failure, classify
+from .prices import cache_minimum, estimate_tokens, price
+from .replytext import is_blank, text_of
+from .responses import Reply, from_json, read_replies, share
+from .responses import visible as visible  # functions read their replies by the same rule
 
 # litellm's own settings that would undo what the client promises: one retry layer, one store, one reply per call.
 _REFUSED = frozenset(
     "messages model stream num_retries max_retries fallbacks cache caching drop_params mock_response".split()
 )
 _import_lock = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a model said; `reason` is None for a usable answer, else refused, filtered or empty (`detail` says more)."""
-
-    text: str | None
-    reasoning: str | None = None
-    finish_reason: str | None = None
-    served_model: str | None = None
-    provider: str | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    cost_usd: float | None = None
-    reason: str | None = None
-    detail: str | None = None
+_SHARE_SYSTEM = frozenset({"judge", "classifier", "proposer"})
+_NO_PRICE = {"input_cost_per_token": 1e-12, "output_cost_per_token": 1e-12}  # keeps litellm from looking; never used
+# Sampling parameters whose silent loss would change the experiment, in the spellings that providers have for them.
+_SPELT = {"temperature": {"temperature"}, "top_p": {"top_p", "topP", "p"}, "seed": {"seed", "random_seed"}}
 
 
 @dataclass(frozen=True)
@@ -119,11 +108,11 @@ async def find_target(request: Request) -> Target:
         address = {"api_base": endpoint.api_base, "api_key": "local-server"}
         return Target(f"hosted_vllm/{endpoint.model}", label, "local", address, endpoint.slots, leaves_machine=False)
     litellm = await asyncio.to_thread(load_litellm)
-    base = request.options.get("api_base") or request.options.get("base_url") or ""
-    if base and not _is_address(base):
-        raise InputError(f"The address of {label!r} must be like 'http://HOST:PORT/v1', got api_base {base!r:.100}.")
+    given = request.options.get("api_base") or request.options.get("base_url")
+    if given:
+        server_address(label, "", given)  # refused before litellm sees it
     try:
-        route = litellm.get_llm_provider(request.model, api_base=base or None)[1]
+        route = litellm.get_llm_provider(request.model, api_base=given or None)[1]
     except Exception:
         route = None
     if route is None:
@@ -131,8 +120,7 @@ async def find_target(request: Request) -> Target:
             "model must be a litellm id such as 'openai/gpt-4o' or 'hosted_vllm/NAME', or 'local/smollm2'; "
             f"the provider of {label!r} is not known."
         )
-    if route == "hosted_vllm":
-        base = base or os.environ.get("HOSTED_VLLM_API_BASE", "")
+    base = server_address(label, route, given)
     if route == "hosted_vllm" and not base:
         raise SetupError(
             f"{label!r} is served by your own server, whose address is missing: "
@@ -145,17 +133,13 @@ async def find_target(request: Request) -> Target:
             raise SetupError(
                 f"{label!r} needs a key: set the environment variable {' and '.join(missing)}. No call was made."
             )
-    host = urlsplit(base).hostname or ""
-    at_home = host in ("localhost", "::1") or host.startswith("127.")
-    return Target(request.model, label, route, {}, leaves_machine=not at_home)
-
-
-def _is_address(base: object) -> bool:
-    try:
-        parts = urlsplit(base)
-        return parts.scheme in ("http", "https") and bool(parts.hostname)
-    except (ValueError, AttributeError, TypeError):
-        return False
+    return Target(
+        request.model,
+        label,
+        route,
+        {"api_base": base} if base else {},
+        leaves_machine=not (base and on_this_machine(base)),
+    )
 
 
 def sent_parameters(request: Request) -> dict:
@@ -164,8 +148,14 @@ def sent_parameters(request: Request) -> dict:
     Raises
     ------
     InputError
-        For an option that belongs to the client, one given twice, or ``n`` other than 1.
+        For an option that belongs to the client, one given twice, ``n`` other than 1, or a message of blanks.
     """
+    for place, message in enumerate(request.messages, 1):
+        if any(map(is_blank, _texts([message]))):
+            raise InputError(
+                f"Message {place} of the {request.role} request holds a text of blanks and zero-width characters only, "
+                "which providers refuse; nothing was sent."
+            )
     options = {name: value for name, value in request.options.items() if value is not None}
     params = {name: value for name, value in request.params.items() if value is not None}
     if wrong := sorted(_REFUSED & {*options, *params}):
@@ -184,7 +174,31 @@ def sent_parameters(request: Request) -> dict:
     sent = asked(params | options)
     if isinstance(request.model, str) and request.model.startswith("local/"):
         sent.setdefault("temperature", 1.0)  # the server's own default is another one
+    elif _keeps_system(request):
+        sent.setdefault("cache_control_injection_points", [{"location": "message", "role": "system"}])
     return {name: value for name, value in sent.items() if name not in drop}
+
+
+def _keeps_system(request: Request) -> bool:
+    """Whether to ask the provider to keep the system message, which all calls of a judge or sorter share."""
+    first = request.messages[0]
+    if request.role not in _SHARE_SYSTEM or first.get("role") != "system" or not isinstance(first["content"], str):
+        return False
+    minimum = cache_minimum(request.model) if isinstance(request.model, str) else None
+    return minimum is not None and estimate_tokens([first["content"]]) >= minimum
+
+
+def takes_n(request: Request, target: Target) -> bool:
+    """Whether one request may ask this model for several choices, by litellm's own list.
+
+    Models started here answer one after the other anyway. The option ``n`` set to 1 forbids it.
+    """
+    if target.route == "local" or callable(request.model) or request.options.get("n") == 1:
+        return False
+    try:
+        return "n" in (load_litellm().get_supported_openai_params(request.model, target.route) or ())
+    except Exception:
+        return False
 
 
 def takes_schema(request: Request, target: Target) -> bool:
@@ -197,20 +211,116 @@ def takes_schema(request: Request, target: Target) -> bool:
         return False
 
 
-async def complete(request: Request, target: Target, sent: dict, timeout_s: float) -> Reply | Failure:
-    """Make one chat completion; every error comes back as a `Failure`, nothing is raised but cancellation."""
-    litellm = load_litellm()
+async def complete(
+    request: Request, target: Target, sent: dict, timeout_s: float, n: int = 1
+) -> Reply | list[Reply] | Failure:
+    """Make one chat completion; every error comes back as a `Failure`, nothing is raised but cancellation.
+
+    Parameters
+    ----------
+    sent : dict
+        Of `sent_parameters`. What litellm leaves out against our wish is taken out of it, so that it stays true.
+    n : int
+        With more than 1, that many choices are asked for, and the replies come as a list: one for each choice that
+        came back, maybe fewer.
+    """
+    return (await exchange(request, target, sent, timeout_s, n))[0]
+
+
+async def exchange(request: Request, target: Target, sent: dict, timeout_s: float, n: int = 1) -> tuple:
+    """`complete`, and the URL that was used (without what may be secret in it; None if nothing was sent)."""
+    litellm, wire = load_litellm(), _Wire()
     timeout_s = request.options.get("timeout") or timeout_s
+    # litellm's own price is looked for at length, and not found, for servers of one's own: a third of a call's work.
+    unpriced = target.route in ("hosted_vllm", "local") and target.model not in litellm.model_cost
+    extra = dict(_NO_PRICE) if unpriced else {}
+    if n > 1:
+        extra["n"] = n
+    texts = _texts(request.messages)
     try:
         async with asyncio.timeout(timeout_s + 5):  # litellm's own limit comes first, where a provider keeps it
             response = await litellm.acompletion(
                 model=target.model, messages=[dict(message) for message in request.messages],
-                timeout=timeout_s, num_retries=0, max_retries=0, **_unkeyed(request), **_whole(request, sent),
-                **target.address,
+                timeout=timeout_s, num_retries=0, max_retries=0, logger_fn=wire, **_unkeyed(request, target),
+                **_whole(request, sent), **target.address, **extra,
             )  # fmt: skip
-        return read_response(response, target)
     except Exception as error:
-        return classify(error, timeout_s, sent)
+        # litellm fails on some replies that came back whole, such as a content of blocks: they are paid for, and read.
+        response = from_json(wire.reply)
+        if response is None:
+            return _failed(error, timeout_s, sent, wire), wire.url
+    for name in wire.left_out(sent):
+        sent.pop(name, None)
+    try:
+        replies = read_replies(
+            response, target.route, texts=texts, cost=None if unpriced else _cost(response, request),
+            adds_cached=target.leaves_machine and target.route != "hosted_vllm",
+        )  # fmt: skip
+    except Exception as error:
+        return classify(error, timeout_s, sent), wire.url
+    if replies[0].reason == "error":
+        return Failure("error", replies[0].detail, retry=True), wire.url
+    if target.route == "local":
+        replies = [replace(reply, cost_usd=0.0) for reply in replies]
+    return replies if n > 1 else replies[0], wire.url
+
+
+def _failed(error: Exception, timeout_s: float, sent: Mapping, wire: _Wire) -> Failure:
+    failure = classify(error, timeout_s, sent, wire.url)
+    if wire.reply is None or failure.reason != "error" or 400 <= (getattr(error, "status_code", None) or 0) < 500:
+        return failure
+    # Mostly a proxy's page, or a body cut on its way. Whole, since a key in it is known only as long as it is whole.
+    said = " ".join(wire.reply[:LONGEST].split())
+    return replace(failure, detail=f"No answer came back from {wire.url}. {failure.detail} Body: {said}", retry=True)
+
+
+class _Wire:
+    """What litellm tells of the request it makes: it is called before and after, with all that it knows of it."""
+
+    def __init__(self):
+        self.url, self.body, self.reply = None, None, None
+
+    def __call__(self, told: Mapping) -> None:
+        more = told.get("additional_args") or {}
+        if told.get("log_event_type") == "pre_api_call":
+            url, self.body = more.get("api_base"), more.get("complete_input_dict")
+            base = (told.get("litellm_params") or {}).get("api_base")
+            # The OpenAI library is given the address only, and adds the path itself.
+            url = url if isinstance(url, str) else f"{str(base).rstrip('/')}/chat/completions" if base else None
+            self.url = url and shown(url)
+        elif isinstance(told.get("original_response"), str):
+            self.reply = told["original_response"]
+
+    def left_out(self, sent: Mapping) -> list[str]:
+        """Sampling parameters that were to be sent and are not in the body at any depth."""
+        if not isinstance(self.body, Mapping) or not self.body:
+            return []
+        names = _names(self.body)
+        return [name for name in sent if name in _SPELT and not _SPELT[name] & names]
+
+
+def _names(value: object, depth: int = 3) -> set[str]:
+    if not isinstance(value, Mapping):
+        return set()
+    inner = (_names(item, depth - 1) for item in value.values()) if depth else ()
+    return {str(name) for name in value}.union(*inner)
+
+
+def _texts(messages: Iterable[Mapping]) -> list[str]:
+    """Every text in the messages, those of content blocks one by one."""
+    found = []
+    for message in messages:
+        content = message.get("content")
+        blocks = content if isinstance(content, list | tuple) else [content]
+        found += [text for block in blocks if isinstance(text := text_of(block)[0], str)]
+    return found
+
+
+def _cost(response: object, request: Request) -> float | None:
+    """Dollars by litellm's reckoning; its 0 for a model whose price nobody knows is no price."""
+    cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
+    known = price(request.model) if not cost else None
+    return cost or (0.0 if known is not None and not known.input and not known.output else None)
 
 
 async def embed(
@@ -222,7 +332,7 @@ async def embed(
         async with asyncio.timeout(timeout_s + 5):
             response = await litellm.aembedding(
                 model=target.model, input=texts, timeout=timeout_s, num_retries=0, max_retries=0,
-                **_unkeyed(request), **_whole(request, sent), **target.address,
+                **_unkeyed(request, target), **_whole(request, sent), **target.address,
             )  # fmt: skip
         data = sorted(response.data, key=lambda item: item["index"])
         vectors = ["[" + ",".join(f"{x:.6f}" for x in item["embedding"]) + "]" for item in data]
@@ -230,25 +340,24 @@ async def embed(
         return classify(error, timeout_s, sent)
     if len(vectors) != len(texts):
         return Failure("error", f"The provider returned {len(vectors)} embeddings for {len(texts)} texts.")
-    usage, cost = getattr(response, "usage", None), getattr(response, "_hidden_params", {}).get("response_cost")
-    total, count = getattr(usage, "prompt_tokens", None), len(texts)
-    # Each text's share of the joint request; tokens are whole, so the first takes the rest and the sum is right.
-    shares = [None] * count if total is None else [total // count + total % count, *[total // count] * (count - 1)]
-    return [
-        Reply(
-            vector, None, "stop", getattr(response, "model", None), target.route, share, None if share is None else 0,
-            cost_usd=None if cost is None else cost / len(texts),
-        )
-        for vector, share in zip(vectors, shares, strict=True)
-    ]  # fmt: skip
+    total = getattr(getattr(response, "usage", None), "prompt_tokens", None) or None
+    served = getattr(response, "model", None)
+    replies = [Reply(vector, None, "stop", served, target.route) for vector in vectors]
+    counts = {
+        "input_tokens": total,
+        "output_tokens": None if total is None else 0,
+        "cost_usd": _cost(response, request),
+    }
+    return share(replies, counts)
 
 
-def _unkeyed(request: Request) -> dict:
-    """Options that are sent but are no part of the key: address, credentials, headers."""
+def _unkeyed(request: Request, target: Target) -> dict:
+    """Options that are sent but are no part of the key: credentials, headers, and an address the target has not."""
+    ours = {"timeout", "n", "drop", *(("api_base", "base_url") if "api_base" in target.address else ())}
     return {
         name: value
         for name, value in request.options.items()
-        if value is not None and name not in ("timeout", "n", "drop") and name not in asked({name: value})
+        if value is not None and name not in ours and name not in asked({name: value})
     }
 
 
@@ -262,46 +371,6 @@ def _given(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     return {name: _given(item) for name, item in value.items() if item is not None}
-
-
-def read_response(response, target: Target) -> Reply:
-    """What a chat completion holds, with thinking apart from the visible answer."""
-    choice = (getattr(response, "choices", None) or [None])[0]
-    message, finish = getattr(choice, "message", None), getattr(choice, "finish_reason", None)
-    hidden = getattr(response, "_hidden_params", None) or {}
-    usage = getattr(response, "usage", None)
-    extra = getattr(message, "provider_specific_fields", None) or {}
-    text, thought = visible(getattr(message, "content", None))
-    thought = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or thought
-    refusal = getattr(message, "refusal", None) or extra.get("refusal")
-    cost = getattr(usage, "cost", None)
-    cost = cost if isinstance(cost, int | float) else hidden.get("response_cost")
-    reason, detail = None, None
-    if refusal or finish == "refusal":
-        reason, detail = "refused", f"The model refused: {refusal or text or 'no words given'}"
-    elif finish == "content_filter":
-        reason, detail = "filtered", "The provider's content filter stopped the answer."
-    elif is_blank(text):
-        only = ", only reasoning" if thought else ""
-        reason, detail = "empty", f"The reply has no visible text (finish_reason {finish!r}{only})."
-    return Reply(
-        text, thought, finish,
-        hidden.get("provider_response_model") or getattr(response, "model", None),
-        getattr(response, "provider", None) or target.route,
-        getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None),
-        getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None),
-        getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", None),
-        0.0 if target.route == "local" else cost, reason, detail,
-    )  # fmt: skip
-
-
-def visible(content: object) -> tuple[str | None, str | None]:
-    """Visible text and thinking of a reply's content."""
-    text, thought = text_of(content)
-    if text is None:
-        return None, thought
-    text, more = split_reasoning(text) if "<" in text or "◁" in text else (text, None)
-    return text, thought or more
 
 
 def clock() -> float:

@@ -10,6 +10,7 @@ from . import transport
 from .calls import Request, request_key
 from .errors import SetupError
 from .failures import Failure
+from .sending import Trip
 
 BATCH = 96  # texts in one request; providers take at least this many
 
@@ -36,7 +37,9 @@ async def embed(client, model: str | Callable, texts: list[str], options: Mappin
         if missing and client.offline:
             raise client.missing(keys[missing[0]], requests[missing[0]])
         parts = [missing[start : start + BATCH] for start in range(0, len(missing), BATCH)]
-        for calls in await asyncio.gather(*(_fetch(client, [requests[text] for text in part]) for part in parts)):
+        trips = [(Trip(), [requests[text] for text in part]) for part in parts]
+        waits = [client.underway.finishing(trip, _fetch(client, part, trip)) for trip, part in trips]
+        for calls in await asyncio.gather(*waits):
             found |= calls
     for call in found.values():
         if call.status != "ok":
@@ -45,20 +48,23 @@ async def embed(client, model: str | Callable, texts: list[str], options: Mappin
     return [vectors[text] for text in texts]
 
 
-async def _fetch(client, requests: list[Request]) -> dict:
+async def _fetch(client, requests: list[Request], trip: Trip) -> dict:
     """Calls by text for requests that share everything but their text."""
     first, texts = requests[0], [request.messages[0]["content"] for request in requests]
-    target, sent = await client.sender.target(first), transport.sent_parameters(first)
+    way = await client.sender.way(first)
     joined = Request(first.model, [request.messages[0] for request in requests], "embedding", {}, first.options)
 
     async def send():
-        return await transport.embed(first, texts, target, sent, client.sender.timeout_s)
+        return await transport.embed(first, texts, way.target, way.sent, client.sender.timeout_s)
 
-    outcome, details = await client.sender.send_until_done(joined, target, send)
+    outcome, details = await client.sender.send_until_done(joined, way, send, trip, len(texts))
     outcomes = [outcome] * len(texts) if isinstance(outcome, Failure) else outcome
     calls = [
-        client.sender.record(request_key(request), request, one, sent, details)
-        for request, one in zip(requests, outcomes, strict=True)
+        # The request counts once, so that sums over calls are right.
+        client.sender.record(
+            request_key(request), request, one, dict(way.sent), details if not place else details | {"requests": 0}
+        )
+        for place, (request, one) in enumerate(zip(requests, outcomes, strict=True))
     ]
-    await asyncio.gather(*(client.keep(call, request) for call, request in zip(calls, requests, strict=True)))
+    await asyncio.gather(*(client.underway.keep(call, request) for call, request in zip(calls, requests, strict=True)))
     return dict(zip(texts, calls, strict=True))

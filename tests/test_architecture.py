@@ -19,18 +19,20 @@ MODULES = sorted(path.stem for path in FOLDER.glob("*.py"))
 # Stage → (its modules, the other stages that they may import). A new module is written into this table.
 STAGES = {
     "words": (
-        "__init__ errors paths records parameters masking progress columns replytext replies background echo",
+        "__init__ errors paths filesystems records foreign parameters masking progress columns missing jsonpieces "
+        "replytext replies background echo",
         "",
     ),
     "data": ("tree data taxonomy", "words"),
     "calls": (
-        "calls asks budget prices failures functions transport sending vectors schema recorded store llm local",
+        "calls asks budget prices failures functions transport limits sending generations underway vectors schema "
+        "packing recorded store upkeep llm local addresses cut responses connection",
         "words",
     ),
-    "layouts": ("registry embedding structurers structures renderers messages", "words data"),
+    "layouts": ("registry embedding listings structurers structures renderers messages", "words data"),
     "judging": ("judges", "words data"),
     "results": ("manifest results", "words"),
-    "running": ("arms grid estimates rows experiment simulate", "words data calls layouts judging results"),
+    "running": ("arms grid estimates rows execution experiment simulate", "words data calls layouts judging results"),
     "statistics": ("intervals outcomes comparisons stats tables quality reading published", "words data"),
     "figures": ("house marks figures", "words data statistics"),
     "front": (
@@ -52,7 +54,7 @@ LIBRARIES = {
     "seaborn": {"house", "marks", "figures"},
     "statsmodels": {"intervals", "comparisons", "stats"},
     "papermill": {"notebooks"},
-    "sqlite3": {"store", "schema", "recorded"},
+    "sqlite3": {"store", "schema", "upkeep"},
 }
 HEAVY = tuple("pandas numpy scipy litellm statsmodels matplotlib yaml pyarrow wordllama tokenizers".split())
 # Importing these loads none of HEAVY; the others say pandas or numpy at their top and are imported on first use.

@@ -115,11 +115,11 @@ def test_store_info_and_export(capsys, elsewhere):
     status, out, _ = run(capsys, "store", "info", "--store", "calls.sqlite")
     assert status == 0 and "schema_version" in out and "none" in out
     status, out, _ = run(capsys, "store", "export", "out.jsonl", "--store", "calls.sqlite")
-    assert (status, out) == (0, "0 calls written to out.jsonl.\n")
+    assert (status, out) == (0, "0 calls written to out.jsonl (for you only: answers may quote memories).\n")
 
 
 def test_study_needs_someone_to_confirm(capsys, monkeypatch):
-    monkeypatch.setattr("structmem.studies.study", lambda *_, confirm, **__: confirm("Run it?"))
+    monkeypatch.setattr("structmem.studies.study", lambda *_, confirm, **__: (None, 0 if confirm("Run it?") else 1))
     monkeypatch.setattr("sys.stdin", io.StringIO())
     status, _, err = run(capsys, "study", "openai/x", "1")
     assert status == 2 and "--yes" in err

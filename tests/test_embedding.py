@@ -38,7 +38,7 @@ def sort(name, memories, **options):
 
 
 def test_embed_opens_no_socket_even_when_it_loads(monkeypatch):
-    embedding._embedder.cache_clear()
+    embedding._load.cache_clear()
     embedding._known.clear()
     vectors = embedding.embed(["Plays the cello.", "", "Owes money to a bank."])
     assert vectors.dtype == np.float32 and vectors.shape == (3, 256)
@@ -66,7 +66,7 @@ def test_few_vectors_are_kept(monkeypatch):
 
 
 def test_loading_leaves_logging_alone():
-    embedding._embedder.cache_clear()
+    embedding._load.cache_clear()
     embedding._known.clear()
     before = list(logging.getLogger().handlers), logging.getLogger().level
     embedding.embed(["x"])

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 
 import pandas as pd
 import pytest
@@ -298,8 +299,9 @@ class TestNothingIsLost:
 
         def answer(request):
             answers.append((request.tags["entry_id"], request.generation, request.replicate))
-            if len(answers) == 10:
+            if len(answers) >= 10 and not loop.is_closed():
                 loop.call_soon_threadsafe(task.cancel)
+                time.sleep(0.2)  # a model that is quicker than the interruption would prove nothing
             return "fine"
 
         settings = {"models": [model(answer)], "structures": ["flat"], "judge": scoring(), "max_concurrency": 2}
@@ -307,7 +309,7 @@ class TestNothingIsLost:
         with pytest.raises(asyncio.CancelledError):
             loop.run_until_complete(task)
         loop.close()
-        assert 10 <= len(answers) < 20
+        assert 10 <= len(answers) <= 12
         df = go(entries, store=store, **settings)
         assert (df["status"] == "ok").all()
         assert len(answers) == len(set(answers)) == len(df) == 9 * 2 * 3

@@ -82,6 +82,9 @@ class Handler(BaseHTTPRequestHandler):
         key = self.headers.get("authorization", "")
         if mode == "busy" and nth == 1:
             return 429, {"Retry-After": "0.4"}, error("slow down", "rate_limit_exceeded")
+        if mode == "limited":
+            self.server.times.append(time.monotonic())
+            return 429, {"Retry-After": "0.3"}, error("slow down", "rate_limit_exceeded")
         if mode == "down":
             return 500, {}, error("synthetic server error")
         if mode == "long":
@@ -129,6 +132,7 @@ def server():
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     httpd.daemon_threads = True
     httpd.lock, httpd.seen, httpd.bodies, httpd.release = threading.Lock(), Counter(), [], threading.Event()
+    httpd.times = []
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     httpd.base = f"http://127.0.0.1:{httpd.server_address[1]}/v1"
@@ -174,7 +178,7 @@ def test_a_plain_answer(ask, client, server):
     assert again == replace(call, from_store=True) and server.seen["plain"] == 1
     by_role = {"answer": {"made": 1, "stored": 1}}
     assert client.counts == {
-        "made": 1, "stored": 1, "retries": 0, "rejected": 0, "no_response": 0, "by_role": by_role,
+        "made": 1, "stored": 1, "requests": 1, "retries": 0, "rejected": 0, "no_response": 0, "by_role": by_role,
     }  # fmt: skip
 
 
@@ -201,6 +205,19 @@ def test_waits_as_told_and_tries_again(ask, client, server):
     start = time.monotonic()
     assert ask("busy").text == "fine"
     assert server.seen["busy"] == 2 and client.counts["retries"] == 1 and time.monotonic() - start >= 0.4
+
+
+def test_one_layer_of_retries_that_never_comes_early(ask, client, server):
+    """Always throttled: one request and `max_retries` more, none before the time told; then it can be resumed."""
+    server.times.clear()
+    call = ask("limited")
+    gaps = [later - earlier for earlier, later in zip(server.times, server.times[1:], strict=False)]
+    assert server.seen["limited"] == client.sender.max_retries + 1 == 3 == call.requests == client.counts["requests"]
+    assert min(gaps) >= 0.3 and (call.status, call.status_reason) == ("no_response", "error")
+    assert "(after 3 requests)" in call.error and client.store.get(call.key) is None
+    client.sender.max_retries = 0
+    ask("limited")
+    assert server.seen["limited"] == 4 and server.times[3] - server.times[2] >= 0.3
 
 
 def test_an_empty_reply_is_asked_for_again(ask, server):
@@ -298,7 +315,7 @@ def test_local_models_have_their_own_limit_and_cost_nothing(client, server, monk
     calls._local_sha256.cache_clear()
     assert (call.text, call.model, call.provider, call.cost_usd) == ("fine", "local/tiny.gguf", "local", 0.0)
     assert call.params_sent == {"temperature": 1.0} and server.bodies[0]["temperature"] == 1.0
-    assert set(starts) == {"local/dir/tiny.gguf"} and client.sender._limits[server.base]._value == 3
+    assert set(starts) == {"local/dir/tiny.gguf"} and client.sender._limits[server.base,].most == 3
 
 
 def test_embeddings(client, server):
@@ -353,10 +370,39 @@ def test_budget_is_hard(monkeypatch):
         with pytest.raises(BudgetReached, match="No price is known for 'openai/my-own'"):
             client.call(request("openai/my-own"))
         assert client.counts["made"] == 0
+        with pytest.raises(InputError, match=r"\['acme/judge', 'openai/my-own'\].* nothing was asked"):
+            client.check_priced(["openai/gpt-4o", "openai/my-own", "local/smollm2", "acme/judge", len])
+        client.check_priced(["openai/gpt-4o", "local/smollm2"])
+    with Client(":memory:", budget_usd=1.0, prices={"openai/my-own": (1e-6, 1e-6)}) as client:
+        client.check_priced(["openai/my-own"])
+    for settings in ({"budget_usd": 1.0, "allow_unpriced": True}, {}):
+        with Client(":memory:", **settings) as client:
+            client.check_priced(["openai/my-own"])
     with Client(":memory:", budget_usd=1.0, allow_unpriced=True, announce=None) as client:
         assert client.call(request("openai/my-own")).cost_usd == 0.5 == client.spent_usd
     with pytest.raises(InputError, match="budget_usd must be"):
         Client(":memory:", budget_usd=-1)
+
+
+def test_an_empty_reply_is_not_asked_for_again_beyond_the_budget(monkeypatch):
+    from structmem.transport import Reply
+
+    asked = []
+
+    async def empty(request, target, sent, timeout_s):
+        asked.append(request)
+        return Reply("", None, "stop", input_tokens=0, output_tokens=100, reason="empty", detail="no text")
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(sending, "FIRST_BACKOFF_S", 0.001)
+    monkeypatch.setattr("structmem.transport.complete", empty)
+    prices = {"openai/gpt-4o": (0.0, 0.001)}  # a request costs 0.1 at most, and so does this one
+    for budget, requests in ((0.15, 1), (0.25, 2), (1.0, 3)):
+        asked.clear()
+        with Client(":memory:", budget_usd=budget, prices=prices, announce=None) as client:
+            call = client.call(request("openai/gpt-4o", params={"max_tokens": 100}))
+            assert (call.status_reason, call.requests, len(asked)) == ("empty", requests, requests)
+            assert client.spent_usd == pytest.approx(0.1 * requests) and client.spent_usd <= budget
 
 
 # -- Python functions -------------------------------------------------------------------------------------------------
@@ -414,6 +460,45 @@ def test_rejected_replies_are_asked_again_and_kept(client, tmp_path):
     client.store.export(tmp_path / "r.jsonl")
     with Client(tmp_path) as replay:
         assert run_sync(replay.aask(request(model), number))[1] == 3
+
+
+def test_every_attempt_is_shown_to_who_asks(client):
+    model = function(lambda r: ("prose", "more prose", "3")[r.attempt], "seen-1")
+    seen, again, third = [], [], []
+    run_sync(client.aask(request(model), number, seen=seen))
+    assert [(call.status, call.attempt, call.from_store) for call in seen] == [
+        ("rejected", 0, False), ("rejected", 1, False), ("ok", 2, False),
+    ]  # fmt: skip
+    assert len({call.key for call in seen}) == 3
+    ask = client.asker(model, params={"temperature": 0.5})
+    run_sync(ask(request(model).messages, role="answer", accept=number, seen=again))
+    assert again == [replace(call, from_store=True, error=mine.error) for call, mine in zip(seen, again, strict=True)]
+    run_sync(ask(request(model, "other").messages, role="answer", seen=third))
+    answers = iter(["prose", "7"])
+    run_sync(as_ask(lambda messages: next(answers))([], role="judge", accept=number, seen=third))
+    assert [call.status for call in third] == ["ok", "rejected", "ok"]
+
+
+def test_a_bad_verdict_is_judged_again_and_the_answer_never_made_again(client):
+    from structmem.data import Entry, wrap_memories
+    from structmem.judges import ajudge
+
+    answered, judged = [], []
+    answers = function("You like tea.", "answers-1", answered)
+    verdicts = ("no idea", '{"reasoning": "r", "score": 9}', '{"reasoning": "r", "score": 2}')
+    judge = function(lambda r: verdicts[r.attempt], "judge-1", judged)
+    entry = Entry("e1", wrap_memories(["Likes tea."]), "What do I like?", "cross_domain")
+
+    async def row():
+        call = await client.acall(request(answers))
+        return await ajudge(entry, call.text, judge="persistbench", ask=client.asker(judge))
+
+    verdict = client.run_sync(row())
+    assert (verdict.status, verdict.score, len(answered)) == ("ok", 2, 1)
+    assert [r.attempt for r in judged] == [0, 1, 2] and len({call.key for call in verdict.calls}) == 3
+    again = client.run_sync(row())
+    assert (again.score, len(answered), len(judged)) == (2, 1, 3)
+    assert [call.from_store for call in again.calls] == [True] * 3
 
 
 def test_hopeless_replies_end_and_replay_the_same(client, tmp_path):
@@ -875,7 +960,8 @@ def test_a_local_server_that_died_is_asked_for_again(client, server, monkeypatch
     assert client.call(request(f"local/{tmp_path / 'tiny.gguf'}")).text == "fine"
 
 
-def test_a_call_that_another_process_has_stored_is_not_made(tmp_path):
+def test_a_call_that_another_process_has_stored_is_not_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(sending, "LOOK_AGAIN_S", 0)
     gate, made = threading.Event(), []
 
     def slow(messages):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from structmem.errors import InputError
-from structmem.records import BadRecord, not_json, read_records, read_text
+from structmem.records import BadRecord, not_json, read_text, records_of
 
 RECORDS = [{"n": 1, "text": "tea at the café"}, {"n": 2, "text": "x\u2028y\u0085z"}, {"n": 3}]
 LINES = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in RECORDS)
@@ -21,7 +21,7 @@ ARRAY = json.dumps(RECORDS, ensure_ascii=False)
 def read(folder: Path, content: str | bytes, name: str = "f.json") -> list[tuple[int, object]]:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return list(read_records(path))
+    return list(records_of(read_text(path)))
 
 
 @pytest.mark.parametrize("name", ["f.json", "f.jsonl", "f.txt"])

@@ -19,6 +19,7 @@ import structmem.intervals as iv
 from structmem.columns import empty_results
 from structmem.errors import InputError
 from structmem.stats import arm_summary, display_structure, echo_rate, failure_rate, paired_differences, reductions
+from structmem.tables import show
 
 
 def rows(scores, **settings):
@@ -233,17 +234,65 @@ def test_nothing_scored_is_missing_with_a_reason():
     assert row["reason"] == "no entry has all its generations scored"
 
 
-def test_losing_five_percent_of_verdicts_at_random_does_not_move_the_rate():
-    rng = np.random.default_rng(7)
-    scores = rng.choice([1, 2, 3, 4], p=[0.4, 0.3, 0.2, 0.1], size=(200, 3))
-    whole = rows({f"e{i}": list(s) for i, s in enumerate(scores)})
-    found = []
-    for _ in range(12):
-        lost = whole.copy()
-        at = rng.random(len(lost)) < 0.05
-        lost.loc[at, ["score", "status"]] = [np.nan, "no_verdict"]
-        found.append(failure_rate(lost)["failure_rate"].item())
-    assert np.mean(found) == pytest.approx(failure_rate(whole)["failure_rate"].item(), abs=0.012)
+REPETITIONS = 250
+
+
+@pytest.fixture(scope="module")
+def thinned():
+    """The scores of 200 entries, 3 each, and many copies with 5 % of the verdicts gone at random, as rows of models."""
+    rng = np.random.default_rng(20)
+    # Entries differ in how easily they fail, as real ones do; about half of them fail in at least one of three.
+    scores = 1 + rng.binomial(4, rng.beta(1, 3, size=(200, 1)), size=(200, 3)).astype(float)
+    lost = rng.random((REPETITIONS, 200, 3)) < 0.05
+    entries = [f"e{i}" for i in range(200)]
+    # Laid out entry by entry, generation by generation, model after model, like the two arrays.
+    table = pd.DataFrame(
+        {
+            "model": np.repeat([f"m{i:03d}" for i in range(REPETITIONS)], 600),
+            "entry_id": np.tile(np.repeat(entries, 3), REPETITIONS),
+            "generation": np.tile([0, 1, 2], 200 * REPETITIONS),
+            "failure_type": "cross_domain", "structure": "flat", "threshold": 3.0,
+            "status": np.where(lost.ravel(), "no_verdict", "ok"),
+            "status_reason": np.where(lost.ravel(), "timeout", None),
+            "score": np.where(lost, np.nan, scores).ravel(),
+        }
+    )  # fmt: skip
+    return scores, lost, table
+
+
+def test_losing_five_percent_of_verdicts_at_random_does_not_move_the_rate(thinned):
+    scores, lost, table = thinned
+    whole = (scores.max(axis=1) >= 3).mean()
+    found = failure_rate(table)
+
+    def shift(rates):
+        """How far the mean is from the rate of all verdicts, and its Monte Carlo error, in pp."""
+        return 100 * (np.mean(rates) - whole), 100 * np.std(rates, ddof=1) / math.sqrt(len(rates))
+
+    moved, error = shift(found["failure_rate"])
+    assert error < 0.1 and abs(moved) < 3 * error
+    # The rule that this guards against: a partly missing entry fails if a scored generation does, else it is dropped.
+    partly = lost.any(axis=2)
+    fails = (np.where(lost, 0, scores) >= 3).any(axis=2)
+    counts = fails | ~partly
+    moved, error = shift((fails & counts).sum(axis=1) / counts.sum(axis=1))
+    assert moved > 1 and moved > 10 * error
+
+
+def test_bounds_and_counts_hold_however_the_verdicts_are_lost(thinned):
+    scores, lost, table = thinned
+    whole = (scores.max(axis=1) >= 3).mean()
+    found = failure_rate(table)
+    assert list(found["model"]) == sorted(set(table["model"]))
+    assert (found["best_case"] <= whole).all() and (whole <= found["worst_case"]).all()
+    assert (found["best_case"] < found["worst_case"]).all()
+    incomplete = lost.any(axis=2)
+    assert found["n_unscored"].tolist() == incomplete.sum(axis=1).tolist()
+    assert (found["n_entries"] + found["n_unscored"] == 200).all()
+    assert found["n_scored"].tolist() == (~lost).sum(axis=(1, 2)).tolist() and (found["n_asked"] == 600).all()
+    assert found["reasons"].tolist() == [f"no_verdict: timeout {n}" for n in lost.sum(axis=(1, 2))]
+    # Three in a row are all there with probability .95 ** 3.
+    assert found["n_unscored"].mean() == pytest.approx(200 * (1 - 0.95**3), abs=1)
 
 
 def test_missing_keys_stay_visible_and_categories_make_no_empty_rows():
@@ -336,6 +385,80 @@ def test_the_tables_take_conformed_results():
     assert list(failure_rate(results)["failure_rate"]) == pytest.approx([2 / 3, 1 / 3, 0])
     assert list(paired_differences(results)["arm"]) == ["flat (A/A)", "fixed"]
     assert arm_summary(results)["n_ok"].sum() == 9
+
+
+# ---------------------------------------------------------------------------------------------------------- missing
+
+
+def lose(table, at, status="no_verdict", reason="timeout"):
+    table = table.copy()
+    table.loc[at, ["score", "status", "status_reason"]] = [np.nan, status, reason]
+    return table
+
+
+def test_every_table_counts_rows_asked_scored_and_missing_by_reason():
+    flat = rows({"a": [1, 5, 1], "b": [1, 1, 1], "c": [1, 1, 2]})
+    fixed = rows({"a": [1, 1, 1], "b": [1, 1, 1], "c": [1, 1, 1]}, structure="fixed", truncated=True)
+    fixed = lose(lose(fixed, [0, 1]), 3, "no_response", "refused").iloc[:-1]  # an interrupted run made no last row
+    results = frames(lose(flat, 8, "no_verdict", "no_json"), fixed)
+    lost = "no_verdict: timeout 2, no row 1, no_response: refused 1"
+    table = failure_rate(results).set_index("structure")
+    assert table.loc["fixed", ["n_asked", "n_scored", "reasons"]].tolist() == [9, 5, lost]
+    assert table.loc["flat", ["n_asked", "n_scored", "reasons"]].tolist() == [9, 8, "no_verdict: no_json 1"]
+    assert table["truncated_share"].to_dict() == {"flat": 0, "fixed": 1}
+    for one in (paired_differences(results).iloc[0], *reductions(results).to_dict("records")):
+        assert (one["n_asked"], one["n_scored"], one["reasons"], one["truncated_share"]) == (9, 5, lost, 1)
+        assert (one["n_asked_baseline"], one["n_scored_baseline"]) == (9, 8)
+        assert (one["reasons_baseline"], one["truncated_share_baseline"]) == ("no_verdict: no_json 1", 0)
+    summary = arm_summary(results).set_index("structure").loc["fixed"]
+    assert (summary["n_asked"], summary["reasons"]) == (8, "no_verdict: timeout 2, no_response: refused 1")
+
+
+def test_a_baseline_that_several_runs_share_is_counted_once():
+    draws = [arm([0, 0, 1, 0], structure="dynamic", structurer="x", partition_draw=draw) for draw in range(3)]
+    row = reductions(frames(arm([1, 0, 1, 0]), *draws)).iloc[0]
+    assert (row["n_runs"], row["n_asked"], row["n_asked_baseline"]) == (3, 12, 4)
+
+
+def test_echo_rows_and_scores_without_a_threshold_are_counted_too():
+    results = echoed([1, 0, 1], [0.9, 0.1, 0.5])
+    results["echoed"] = [True, None, True]
+    results.loc[1, ["status", "status_reason"]] = ["no_verdict", "no_memories"]
+    row = echo_rate(results).iloc[0]
+    assert (row["n_asked"], row["n_scored"], row["reasons"]) == (3, 2, "no_verdict: no_memories 1")
+    row = failure_rate(arm([1, 0], failure_type="own").assign(threshold=np.nan)).iloc[0]
+    assert (row["n_asked"], row["n_scored"], row["reasons"]) == (2, 0, "ok, but no score or threshold 2")
+
+
+def test_three_verdicts_lost_in_one_of_two_tiny_arms_are_said_in_every_table():
+    flat, fixed = arm([1, 1, 0]), arm([0, 0, 0], structure="fixed")
+    results = frames(flat, lose(fixed, [0, 1, 2]))
+    for table in (failure_rate(results), arm_summary(results)):
+        assert dict(zip(table["structure"], table["warning"], strict=True)) == {
+            "flat": "", "fixed": "100.0 % unscored, another arm 0.0 %"
+        }  # fmt: skip
+    assert paired_differences(results)["warning"].item() == "100.0 % unscored, the baseline 0.0 %"
+    models, over = reductions(results)["warning"]
+    assert (models, over) == ("100.0 % unscored, the baseline 0.0 %", "warnings for 1 of 1 models")
+    assert set(failure_rate(frames(flat, fixed))["warning"]) == {""}
+
+
+def test_arms_that_lose_alike_are_not_warned_of_and_domains_are_no_arms():
+    many = [1, 0] * 100
+    lost = frames(lose(arm(many), range(3)), lose(arm(many, structure="fixed"), range(5)))
+    for table in (failure_rate, arm_summary, paired_differences, reductions):
+        assert set(table(lost)["warning"]) == {""}
+    domains = arm([1, 0, 1, 0]).assign(memory_domain=["Health", "Health", "Work", "Work"])
+    assert set(failure_rate(lose(domains, 0), by="memory_domain")["warning"]) == {""}
+
+
+def test_the_printed_tables_show_missing_rows_where_there_are_any():
+    results = frames(arm([1, 1, 0]), arm([0, 0, 0], structure="fixed"))
+    for table in (failure_rate, paired_differences, reductions):
+        assert "rows scored" not in str(show(table(results)))
+        said = str(show(table(frames(arm([1, 1, 0]), lose(arm([0, 0, 0], structure="fixed"), [0])))))
+        assert "rows scored" in said and "2 of 3" in said and "no_verdict: timeout 1" in said
+        assert "33.3 % unscored" in said
 
 
 # ------------------------------------------------------------------------------------------------------------- echo

@@ -86,17 +86,29 @@ def test_every_notebook_of_the_demo_exists_and_takes_its_parameters():
 
 def test_study_checks_counts_asks_runs_and_shows_tables(project):
     questions, lines = [], []
-    path = studies.study(
+    path, status = studies.study(
         polite, 1, judge=strict, confirm=lambda q: questions.append(q) or True, say=lines.append, folder=project / "out"
     )
     said = "\n".join(lines)
     assert questions == ["Run it?"] and path.parent == project / "out" and path.is_file()
     assert said.index("test/polite answers") < said.index("rows, at most") < said.index("Failure rates")
     assert "flat (A/A)" in said and "Reductions against flat" in said
+    assert status == 0 and "none missing" in said
+
+
+def test_a_study_with_missing_verdicts_says_so_and_ends_with_1(project):
+    def moody(entry, response):
+        return 9 if entry.failure_type == "sycophancy" else 2
+
+    moody.judge_id = "test/moody"
+    lines = []
+    path, status = studies.study(polite, 1, judge=moody, confirm=lambda q: True, say=lines.append, folder="out")
+    # four structures and the repeated baseline, three answers each
+    assert status == 1 and path.is_file() and "15 missing (no_verdict: invalid 15)" in lines[-1]
 
 
 def test_study_runs_nothing_when_the_answer_is_no(project):
-    assert studies.study(polite, 1, judge=strict, confirm=lambda q: False, say=lambda line: None) is None
+    assert studies.study(polite, 1, judge=strict, confirm=lambda q: False, say=lambda line: None) == (None, 1)
     assert not (project / "data" / "results").exists() and studies.stored_calls() == 0
 
 

@@ -1,0 +1,57 @@
+"""Files of other tools, known by their shape: named where they are refused, never half-read."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+from .errors import InputError
+from .records import decoded, kind_of_bytes, records_of
+
+# Names of fields that together say whose record it is.
+_RECORDS = (
+    ({"eval", "samples"}, "an Inspect log"),
+    ({"eval", "status", "version"}, "an Inspect log"),
+    ({"mapping"}, "an export of ChatGPT conversations"),
+    ({"chat_messages"}, "an export of Claude conversations"),
+    ({"conversations_memory"}, "an export of Claude memories"),
+    ({"namespace", "key", "value"}, "an export of LangMem or LangGraph memories"),
+    ({"memory", "user_id"}, "an export of mem0 memories"),
+    ({"data", "user_id"}, "an export of mem0 memories"),
+    ({"key", "role", "status", "params_sent"}, "recorded calls of structmem"),
+    ({"cells", "nbformat"}, "a notebook"),
+    ({"messages"}, "a list of chat messages"),
+    ({"entry_id", "response"}, "rows of results"),
+    ({"entry_id", "score"}, "rows of results"),
+    ({"domains"}, "a taxonomy"),
+)
+
+
+def kind_of_record(record: object) -> str | None:
+    """Whose record this seems to be; None for one of ours or of nobody known."""
+    if not isinstance(record, dict) or {"query", "memories"} <= set(record):
+        return None
+    if isinstance(record.get("entries"), dict) and "metadata" in record:
+        return "a checkpoint of PersistBench's own runner"
+    if isinstance(record.get("results"), list) and len(record) <= 3:
+        inner = next((kind for kind in map(kind_of_record, record["results"]) if kind), None)
+        return inner or (
+            "an export of mem0 memories" if any("memory" in r for r in _dicts(record["results"])) else None
+        )
+    return next((kind for fields, kind in _RECORDS if fields <= set(record)), None)
+
+
+def _dicts(items: list) -> list[dict]:
+    return [item for item in items if isinstance(item, dict)]
+
+
+def kind_of_file(path: Path) -> str | None:
+    """What a file seems to be, by its bytes or its first records; None if nobody's."""
+    try:
+        data = path.read_bytes()
+        if kind := kind_of_bytes(data):
+            return kind
+        kinds = (kind_of_record(record) for _, record in islice(records_of(decoded(data, path.name)), 20))
+        return next(filter(None, kinds), None)
+    except (OSError, InputError):
+        return None

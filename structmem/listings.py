@@ -1,0 +1,66 @@
+"""What a sorting model is shown and what it names: memories as numbered lines, batches, and names made comparable."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+
+# What a model writes, folded, when it has no name.
+_NO_NAMES = {"", "none", "null", "n a", "other", "unknown", "unclassified", "misc", "miscellaneou", "domain"}
+
+MAX_NAME = 40  # characters of a new domain or leaf; longer "names" are sentences
+MAX_CHARS = 40_000  # characters of memories in one request, some 10,000 tokens; a longer memory goes alone, uncut
+
+# Alphabets with letters that look alike; a word that mixes them imitates another word.
+_ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"}
+
+
+def quoted(text: str) -> str:
+    """A memory as one JSON string; line breaks, controls and invisible characters are escaped, so it forges no line."""
+    hidden = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    # json.dumps writes characters beyond the basic plane as the surrogate pairs that JSON wants.
+    escaped = {ord(c): json.dumps(c)[1:-1] for c in hidden if c not in "\n\r\t\b\f" and c >= "\x7f"}
+    return json.dumps(text, ensure_ascii=False).translate(escaped)
+
+
+def listing(texts: Sequence[str], numbers: Sequence[int] | None = None) -> str:
+    """Numbered memories, one a line, from 1 unless `numbers` says otherwise."""
+    return "\n".join(f"{k}. {quoted(text)}" for k, text in zip(numbers or range(1, len(texts) + 1), texts, strict=True))
+
+
+def batches(positions: Sequence[int], texts: Sequence[str], size: int) -> list[list[int]]:
+    """Positions in order, in groups of at most `size` memories and `MAX_CHARS` characters; a longer memory alone."""
+    groups: list[list[int]] = []
+    room = 0
+    for i in positions:
+        if not groups or len(groups[-1]) == size or len(texts[i]) > room:
+            groups.append([])
+            room = MAX_CHARS
+        groups[-1].append(i)
+        room -= len(texts[i])
+    return groups
+
+
+def _letters(name: str, also: str = "") -> str:
+    """Letters, their marks, digits and the characters in `also`; anything else becomes a space."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    folded = "".join(c for c in folded if unicodedata.category(c) != "Cf")
+    return "".join(c if c in also or unicodedata.category(c)[0] in "LMN" else " " for c in folded)
+
+
+def fold(name: str) -> str:
+    """The form under which two names are one: case, punctuation, ``&``/``and`` and a plural ending do not count."""
+    words = _letters(name.replace("&", " and ")).split()
+    words = [word for word in words if word != "and"] or words
+    return " ".join(re.sub(r"(?<=\w{3})(?<!s)s$", "", re.sub(r"(?<=\w{2})ies$", "y", word)) for word in words)
+
+
+def clean_name(name: str) -> str | None:
+    """A new domain's or leaf's name in one line of letters, or None when the model gave no name."""
+    kept = " ".join(_letters(name, also="&'-").split()).strip(" -&'")
+    alphabets = [{unicodedata.name(c, "").split(" ")[0] for c in word} & _ALIKE for word in kept.split()]
+    if fold(kept) in _NO_NAMES or len(kept) > MAX_NAME or any(len(found) > 1 for found in alphabets):
+        return None
+    return kept if any(c.isalpha() for c in kept) else None
