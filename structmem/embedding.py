@@ -6,7 +6,6 @@ import functools
 import json
 import logging
 import re
-import threading
 import unicodedata
 import warnings
 from collections import Counter
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .errors import InputError, SetupError
+from .errors import IMPORTING, InputError, SetupError
 
 DIMENSIONS = 256
 DECIMALS = 6  # similarities are rounded, so that the last bits of another machine's arithmetic decide nothing
@@ -28,12 +27,9 @@ MIN_DOMAIN = 4  # a domain this large is worth dividing
 EMBEDDER_ID = f"embedding/wordllama-l2_supercat-{DIMENSIONS}"
 
 
-_loading = threading.Lock()
-
-
 def _embedder():
     """WordLlama, loaded once per process (about 0.7 s) however many threads ask for it at the same time."""
-    with _loading:
+    with IMPORTING:
         return _load()
 
 
@@ -43,10 +39,12 @@ def _load():
     root = logging.getLogger()
     before = list(root.handlers), root.level
     try:
-        import wordllama
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # raised inside its own imports
+            import wordllama
 
-        # The weights lie in the package folder, where a plain load() does not look before it tries to download.
-        return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
+            # The weights lie in the package folder, where a plain load() does not look before it tries to download.
+            return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
     except (ImportError, FileNotFoundError) as error:
         raise SetupError(
             f"The embedding structurer needs the package 'wordllama' with its weights ({error}); "
@@ -287,9 +285,7 @@ def model(messages: Sequence[dict]) -> str:
             f"it knows {sorted(_TASKS)} under rule {RULE}."
         )
     task["domains"] = tuple((name, definition) for name, definition in task.get("domains", ()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # raised inside the embedder's own imports
-        return json.dumps(_TASKS[task["structure"]](task, embed(task["memories"])), ensure_ascii=False)
+    return json.dumps(_TASKS[task["structure"]](task, embed(task["memories"])), ensure_ascii=False)
 
 
 model.model_id = EMBEDDER_ID

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
+
+# Held while a large library is imported and set up: both change the process's filters for warnings, and undo it.
+IMPORTING = threading.Lock()
 
 
 class StructmemError(Exception):

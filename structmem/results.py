@@ -281,6 +281,7 @@ def write_results(df: pd.DataFrame, path: str | Path, *, exclusions: Iterable[st
     if path.suffix not in (".parquet", ".csv"):
         raise InputError(f"{path.name}: expected a file name that ends in .parquet or .csv.")
     df = validate(df)
+    facts = manifest(df)
     df.attrs = mask(df.attrs)  # parquet keeps them
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
@@ -290,7 +291,7 @@ def write_results(df: pd.DataFrame, path: str | Path, *, exclusions: Iterable[st
         lone = any(df[name].str.contains("\r", regex=False).any() for name in df.select_dtypes("str"))
         how = {"quoting": csv.QUOTE_ALL if lone else csv.QUOTE_MINIMAL, "lineterminator": "\n"}
         digest = _replace(path, lambda file: df.to_csv(file, index=False, **how))
-    facts = manifest(df) | {"file": path.name, "file_sha256": digest, "exclusions": list(exclusions)} | mask(more)
+    facts |= {"file": path.name, "file_sha256": digest, "exclusions": list(exclusions)} | mask(more)
     text = json.dumps(facts, indent=1, ensure_ascii=False, sort_keys=True, default=str) + "\n"
     _replace(_manifest_of(path), lambda file: Path(file).write_text(text, encoding="utf-8"))
     return path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ from functools import lru_cache
 from . import background
 from .addresses import on_this_machine, server_address, shown
 from .calls import Request, asked, model_label, text_digest
-from .errors import InputError, SetupError
+from .errors import IMPORTING, InputError, SetupError
 from .failures import LONGEST, Failure, classify
 from .prices import cache_minimum, estimate_tokens, price
 from .replytext import is_blank, text_of
@@ -26,7 +25,6 @@ from .responses import visible as visible  # functions read their replies by the
 _REFUSED = frozenset(
     "messages model stream num_retries max_retries fallbacks cache caching drop_params mock_response".split()
 )
-_import_lock = threading.Lock()
 _SHARE_SYSTEM = frozenset({"judge", "classifier", "proposer"})
 _NO_PRICE = {"input_cost_per_token": 1e-12, "output_cost_per_token": 1e-12}  # keeps litellm from looking; never used
 # Sampling parameters whose silent loss would change the experiment, in the spellings that providers have for them.
@@ -50,10 +48,10 @@ def load_litellm():
     """Import litellm quietly, with its local price map and without retries, cache, telemetry or dropped parameters."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_TELEMETRY", "False")
-    # litellm and pydantic remark on litellm's own types, partly at its import and partly at its first call.
-    for about in ("Pydantic serializer warnings", r"Items? .* qualifier", ".*protected namespace"):
-        warnings.filterwarnings("ignore", message=about, category=UserWarning)
-    with _import_lock:
+    with IMPORTING:
+        # litellm and pydantic remark on litellm's own types, partly at its import and partly at its first call.
+        for about in ("Pydantic serializer warnings", r"Items? .* qualifier", ".*protected namespace"):
+            warnings.filterwarnings("ignore", message=about, category=UserWarning)
         try:
             import litellm
         except ImportError as error:
