@@ -91,6 +91,8 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("--max-tokens", type=_count, help="longest answer, in tokens")
     study.add_argument("--budget", type=float, metavar="USD", help="stop cleanly before this is spent")
     study.add_argument("--allow-unpriced", action="store_true", help="with a budget: go on where a price is not known")
+    study.add_argument("--concurrency", type=_count, metavar="N", help="calls at once for each model, at most (default: 64)")
+    study.add_argument("--timeout", type=float, default=120, metavar="S", help="seconds until a call counts as failed")
     study.add_argument("--results", metavar="DIR", help="results folder (default: data/results/study)")
     study.add_argument("--yes", action="store_true", help="do not ask")
 
@@ -225,7 +227,7 @@ def _study(options) -> int:
         options.model, options.limit, judge=options.judge, judge_model=options.judge_model,
         structurer=options.structurer, system_prompt=options.system_prompt, temperature=options.temperature,
         max_tokens=options.max_tokens, budget_usd=options.budget, allow_unpriced=options.allow_unpriced,
-        folder=options.results, confirm=confirm,
+        max_concurrency=options.concurrency, timeout_s=options.timeout, folder=options.results, confirm=confirm,
     )[1]  # fmt: skip
 
 

@@ -166,16 +166,19 @@ def study(
     model: str, limit: int, *, judge: str = "persistbench", judge_model: str | None = None,
     structurer: str = "embedding", system_prompt: str = "short", temperature: float = 1.0,
     max_tokens: int | None = None, budget_usd: float | None = None, allow_unpriced: bool = False,
-    folder: str | Path | None = None, confirm: Callable[[str], bool], say: Callable[[str], None] = print,
+    max_concurrency: int | None = None, timeout_s: float = 120, folder: str | Path | None = None,
+    confirm: Callable[[str], bool], say: Callable[[str], None] = print,
 ) -> tuple[Path | None, int]:  # fmt: skip
     """Check the connection, count and price the calls, ask, run, and show the tables of the whole results folder.
 
     Parameters
     ----------
-    model, judge, judge_model, structurer, system_prompt, temperature, max_tokens, budget_usd, allow_unpriced
+    model, judge, judge_model, structurer, system_prompt, temperature, max_tokens, budget_usd, allow_unpriced, timeout_s
         As in `experiment.run`; the judge ``persistbench`` asks the paper's judge model by default.
     limit : int
         Entries per failure type; 0 runs all.
+    max_concurrency : int, optional
+        Calls at once for each model; default: the client's.
     folder : str or Path
         Where the results lie; a model added later joins those that are there (default: ``data/results/study``).
     confirm : callable
@@ -197,6 +200,7 @@ def study(
     from .data import load_entries
     from .experiment import plan, run
     from .judges import judge_model_settings, load_judge
+    from .llm import MAX_CONCURRENCY
     from .missing import completeness
     from .results import save_results
 
@@ -219,7 +223,10 @@ def study(
         )
     if not confirm("Run it?"):
         return None, 1
-    results = run(entries, **settings, budget_usd=budget_usd, allow_unpriced=allow_unpriced, progress=True)
+    results = run(
+        entries, **settings, budget_usd=budget_usd, allow_unpriced=allow_unpriced, timeout_s=timeout_s,
+        max_concurrency=max_concurrency or MAX_CONCURRENCY, progress=True,
+    )  # fmt: skip
     parts = (model_label(model), load_judge(judge).name, structurer, system_prompt, max_tokens or "", limit or "all")
     name = "_".join(re.sub(r"[^\w.-]+", "_", str(part)) for part in parts if part)
     path = save_results(results, folder / f"{name}.parquet")
