@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("--max-tokens", type=_count, help="longest answer, in tokens")
     study.add_argument("--budget", type=float, metavar="USD", help="stop cleanly before this is spent")
     study.add_argument("--allow-unpriced", action="store_true", help="with a budget: go on where a price is not known")
-    study.add_argument("--concurrency", type=_count, metavar="N", help="calls at once for each model, at most (default: 64)")
+    study.add_argument("--concurrency", type=_count, metavar="N", help="most calls at once for a model (default: 64)")
     study.add_argument("--timeout", type=float, default=120, metavar="S", help="seconds until a call counts as failed")
     study.add_argument("--results", metavar="DIR", help="results folder (default: data/results/study)")
     study.add_argument("--yes", action="store_true", help="do not ask")

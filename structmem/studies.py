@@ -225,7 +225,7 @@ def study(
         return None, 1
     results = run(
         entries, **settings, budget_usd=budget_usd, allow_unpriced=allow_unpriced, timeout_s=timeout_s,
-        max_concurrency=max_concurrency or MAX_CONCURRENCY, progress=True,
+        max_concurrency=MAX_CONCURRENCY if max_concurrency is None else max_concurrency, progress=True,
     )  # fmt: skip
     parts = (model_label(model), load_judge(judge).name, structurer, system_prompt, max_tokens or "", limit or "all")
     name = "_".join(re.sub(r"[^\w.-]+", "_", str(part)) for part in parts if part)
