@@ -95,9 +95,15 @@ class Limit:
             self._let_in()
 
     def hold(self, seconds: float) -> None:
-        """Let nobody in for some time, as the provider has asked."""
+        """Let nobody in for some time, as the provider has asked.
+
+        Where refusals do not depend on how many are sent, this would only slow the others down: then those wait who
+        were refused, and nobody else.
+        """
         if seconds > LONGEST_WAIT_S:
             self._shut(seconds)
+            return
+        if self._borne:
             return
         # A little later than told, so that several programs do not come back in the same moment.
         self._until = max(self._until, time.monotonic() + seconds * random.uniform(1.01, 1.1))

@@ -299,3 +299,15 @@ def test_a_provider_that_asks_to_wait_for_hours_is_asked_once(provider):
         again = client.call(ask(0))
     assert {call.status_reason for call in calls} == {"error"} and taking.refused == 2
     assert "Not sent" in again.error and again.requests == 0
+
+
+def test_refusals_by_chance_hold_back_only_those_refused():
+    async def run():
+        limit = Limit(8)
+        for number in range(2000):  # one in ten, whatever the number at once
+            limit.leave(await limit.enter(), refused=number % 10 == 0)
+        limit.hold(30)
+        async with asyncio.timeout(5):
+            await limit.enter()
+
+    asyncio.run(run())
