@@ -16,7 +16,7 @@ from .asks import settle
 from .calls import SORTING, Call, Request, request_key
 from .data import Entry
 from .echo import Echo
-from .errors import BudgetReached, MissingCall, SetupError, StoreError
+from .errors import BudgetReached, InputError, MissingCall, SetupError, StoreError
 from .grid import Grid, Item
 from .judges import Verdict, ajudge, echo_for
 from .masking import Masker
@@ -94,9 +94,13 @@ class Execution:
             if layout is None:
                 left += items
                 self._sort(e, arm)  # all arms' layouts now, so that their answers are not asked for at different times
+                continue
+            try:
+                keys = [request_key(request) for request in self._requests(items, layout)]
+            except InputError:  # said for each row when its turn comes
+                left += items
             else:
-                requests = zip(items, self._requests(items, layout), strict=True)
-                ready += [(item, layout, request_key(request)) for item, request in requests]
+                ready += [(item, layout, key) for item, key in zip(items, keys, strict=True)]
         calls = self.client.store.get_many([key for *_, key in ready]) if ready else {}
         for item, layout, key in ready:
             found: dict = {}

@@ -82,6 +82,13 @@ class TestResume:
         assert set(df.loc[df["structure"] == "fixed", "status_reason"]) == {"no_structure"}
 
 
+    def test_rows_that_cannot_be_asked_for_stay_rows(self, monkeypatch):
+        monkeypatch.setattr("structmem.execution.build_messages", lambda *_, **__: [{"role": "user", "content": " "}])
+        df = go(MANY[:2], structures=["flat"], aa=False)
+        assert len(df) == 6 and set(df["status"]) == {"no_response"}
+        assert df["status_detail"].str.contains("blank").all()
+
+
 class TestNobodyWaits:
     def test_a_stuck_model_holds_up_no_other_model(self):
         quick, done = model(name="test/quick"), threading.Event()
