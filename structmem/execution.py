@@ -149,9 +149,10 @@ class Execution:
 
     async def _answer(self, item: Item, layout: Layout) -> Call:
         """The row's answer; the generations of an arm that are left go out together."""
-        left = self._left.pop((item.entry, item.model, item.arm), None)
-        if left:
+        name = (item.entry, item.model, item.arm)
+        if left := self._left.get(name):
             self._answers |= zip(left, self.client.together(self._requests(left, layout)), strict=True)
+            del self._left[name]
         return await self._answers.pop(item)
 
     def _requests(self, items: Sequence[Item], layout: Layout) -> list[Request]:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from .columns import ARM as _KEYED
+from .columns import STATUSES
 from .data import FAILURE_TYPES
 from .errors import InputError, choice
 from .missing import in_words, why_missing
@@ -87,6 +88,8 @@ def check_results(results: pd.DataFrame, by: Iterable[str]) -> None:
     for column in by:
         if column not in results:
             raise choice("by", column, results.columns)
+    if unknown := sorted({str(status) for status in results["status"].unique()} - set(STATUSES)):
+        raise InputError(f"status must be one of {list(STATUSES)}, got {unknown}.")
     key = ["entry_id", "generation", *[column for column in _KEYED if column in results]]
     doubled = results.duplicated(key, keep=False)
     if doubled.any():
@@ -153,6 +156,10 @@ def unit_rows(
     rows = rows.assign(threshold=_thresholds(rows, outcome, threshold))
     arm = [column for column in ARM if column in rows]
     extra = [column for column in by if column not in (*arm, "entry_id", "failure_type")]
+    for column in (*extra, "threshold"):
+        within = rows.groupby(["entry_id", *[c for c in _KEYED if c in rows]], sort=False, dropna=False)[column]
+        if column != "generation" and (within.nunique(dropna=False) > 1).any():
+            raise InputError(f"{column!r} differs between the generations of one entry, which are one outcome.")
     value, bad, high_is_bad = _values(rows, outcome)
     answered = rows["status"].ne("no_response")
     truncated = rows["truncated"].eq(True).fillna(False).astype(bool) if "truncated" in rows else False

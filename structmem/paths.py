@@ -31,6 +31,14 @@ def is_dir(path: str | os.PathLike) -> bool:
         return False
 
 
+def real(path: str | os.PathLike) -> str:
+    """The absolute path that a name leads to, links followed; what can be no name stays as it is."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:
+        return str(Path(path).absolute())
+
+
 def root() -> Path:
     """The project folder: the nearest folder at or above the working directory that holds ``data/recorded``.
 

@@ -15,6 +15,12 @@ from .calls import STATUSES, Call
 from .errors import StoreError
 
 _NAMES = tuple(f.name for f in fields(Call) if f.name != "from_store")
+_TYPES = {name: str | None for name in _NAMES} | {
+    "key": str, "status": str, "model": str, "called_at": str, "role": str, "truncated": bool, "params_sent": dict,
+    "generation": int, "replicate": int, "attempt": int,
+    **dict.fromkeys(("cost_usd", "latency_s"), int | float | None),
+    **dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "requests"), int | None),
+}  # fmt: skip
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -60,7 +66,7 @@ class Recorded:
             where = f"{file} line {number}"
             try:
                 record = json.loads(line.decode("utf-8"), parse_constant=_refuse)
-            except ValueError:
+            except (ValueError, RecursionError):
                 if number > len(whole):  # no line end after it
                     warnings.warn(
                         f"{where}: the file ends within this record, so its call is missing; the {number - 1} lines "
@@ -78,6 +84,15 @@ class Recorded:
                 raise StoreError(f"{where}: 'status' is {record.get('status')!r}; expected one of {list(STATUSES)}.")
             if unknown := set(record) - set(_NAMES):
                 raise StoreError(f"{where}: unknown field {sorted(unknown)[0]!r}; it may come from a newer structmem.")
+            wrong = [
+                name
+                for name, value in record.items()
+                if not isinstance(value, _TYPES[name]) or isinstance(value, bool) != (name == "truncated")
+            ]
+            if wrong:
+                raise StoreError(
+                    f"{where}: {wrong[0]!r} is {record[wrong[0]]!r:.60}; restore the file, or export it again."
+                )
             call = Call(**record, from_store=True)
             other = self._calls.setdefault(call.key, call)
             if "no_response" in (call.status, other.status):  # a finished call counts more than a failed one

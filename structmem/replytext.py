@@ -141,6 +141,8 @@ def split_reasoning(text: str) -> tuple[str, str | None]:
             continue
         if inside is not None and not (closing and name == inside):
             continue
+        if inside is None and name != "think" and not is_blank("".join(shown) + text[at : tag.start()]):
+            continue  # <thoughts> or <reflection> within an answer is the answer's own markup
         piece = text[at : tag.start()]
         if inside is not None:
             hidden.append(piece)
@@ -215,7 +217,7 @@ def read_json(
     odd = "\\u" in visible or not visible.isascii()  # only then can there be half a character
     taken: list[tuple[object, object, tuple[str, ...]]] = []
     errors: list[ReplyError] = []
-    outside, at, broken = [], 0, 0
+    outside, at, broken, damaged = [], 0, 0, False
     for count, (start, end, value, repairs) in enumerate(pieces(visible), 1):
         if count == MAX_PIECES:
             raise ReplyError("ambiguous", f"{MAX_PIECES} or more pieces of JSON; expected one object.")
@@ -225,6 +227,7 @@ def read_json(
             raise ReplyError("ambiguous", "one key of an object has two different values; expected each key once.")
         if value is BROKEN:
             broken += 1
+            damaged |= ":" in visible[start:end] and re.match(r"\{|\[\s*+\{", visible[start:end]) is not None
             continue
         value, mended = _encodable(value) if odd else (value, ())
         refused: ReplyError | None = None
@@ -235,11 +238,14 @@ def read_json(
                 refused = error if isinstance(error, ReplyError) else ReplyError("invalid", str(error))
             else:
                 taken.append((candidate, accepted, (*quoted, *repairs, *mended, *how)))
+                damaged |= _inside("".join(outside), visible, end)
                 break
         else:
             errors.append(refused)
     if len(taken) > 1 and (different := len({canonical(candidate) for candidate, *_ in taken})) > 1:
         raise ReplyError("ambiguous", f"{different} different acceptable objects; expected one.")
+    if taken and damaged:  # it may have been the verdict, and what can be read a draft or an example
+        raise ReplyError("ambiguous", "an object that can be read and one that is damaged; expected one.")
     if not taken and errors:
         raise errors[0]
     if not taken:
@@ -249,6 +255,26 @@ def read_json(
     if len(_FENCE.findall("\n".join((*outside, visible[at:])))) % 2:
         repairs = (*repairs, "code fence never closed")
     return Parsed(accepted, repairs, reasoning)
+
+
+def _inside(before: str, text: str, end: int) -> bool:
+    """Whether a piece stands within braces that hold more than it: a part of an object that cannot be read."""
+    if "{" not in before or "}" not in text[end:]:
+        return False
+    opened: list[int] = []
+    for brace in re.finditer("[{}]", before):
+        if brace[0] == "{":
+            opened.append(brace.end())
+        elif opened:
+            opened.pop()
+    if not opened or ":" not in before[opened[-1] :]:  # no key: a brace in the prose, or a template's doubled ones
+        return False
+    depth = 0
+    for brace in re.finditer("[{}]", text[end:]):  # braces within strings may mislead: then it is asked again
+        depth += 1 if brace[0] == "{" else -1
+        if depth < 0:
+            return True
+    return False
 
 
 def _encodable(value: object) -> tuple[object, tuple[str, ...]]:
@@ -268,7 +294,7 @@ def _unwrapped(value: object) -> Iterator[tuple[object, tuple[str, ...]]]:
         return
     key, inner = next(iter(value.items())) if isinstance(value, dict) else ("list of one", value[0])
     if isinstance(inner, str):
-        found = [v for _, _, v, _ in pieces(inner)]
-        inner = found[0] if len(found) == 1 else None
+        whole, found = inner.strip(), list(pieces(inner.strip()))  # JSON in prose inside a string is prose
+        inner = found[0][2] if len(found) == 1 and found[0][:2] == (0, len(whole)) else None
     if isinstance(inner, dict | list):
         yield inner, (f"unwrapped {key[:40]!r}",)

@@ -82,11 +82,22 @@ def validate(df: pd.DataFrame, where: str = "results") -> pd.DataFrame:
     if bad.any():
         rows = df.loc[bad, ["entry_id", "status", "score"]].head(3).to_dict("records")
         raise InputError(f"{where}: {int(bad.sum())} scores outside their scale or without status ok, such as {rows}.")
+    low, high = df["scale_low"].astype("float64"), df["scale_high"].astype("float64")
+    if (bad := (df["threshold"] <= low) | (df["threshold"] > high)).any():
+        raise InputError(
+            f"{where}: threshold {df.loc[bad, 'threshold'].iloc[0]:g} is off the scale in {int(bad.sum())} rows."
+        )
+    if (df.groupby(["failure_type", "judge", "judge_model"])["high_is_bad"].nunique() > 1).any():
+        raise InputError(f"{where}: 'high_is_bad' differs within one failure type and judge; a score means one thing.")
     bad = (df["status"] == "ok") & df["score"].isna() & df["echoed"].isna()
     bad |= df["echo_overlap"].notna() & ~df["echo_overlap"].between(0, 1)
     if bad.any():
         rows = df.loc[bad, ["entry_id", "score", "echo_overlap"]].head(3).to_dict("records")
         raise InputError(f"{where}: {int(bad.sum())} rows are ok without a score, or overlap beyond [0, 1]: {rows}.")
+    try:
+        pd.to_datetime(df["called_at"], utc=True, format="ISO8601")
+    except ValueError:
+        raise InputError(f"{where}: 'called_at' is no ISO time (2026-03-31T12:00:00+00:00); was it edited?") from None
     return _single(df, where)
 
 

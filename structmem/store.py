@@ -19,7 +19,7 @@ from .calls import Call, Request
 from .errors import InputError, StoreError
 from .filesystems import network_type
 from .packing import FIELDS, INSERT, packed, packed_request, selected, unpacked
-from .paths import is_dir, recorded
+from .paths import is_dir, real, recorded
 from .recorded import Recorded, write_records
 from .schema import OPEN, OPEN_LOCK, connect, failure, file_id, one, open_file, transaction
 
@@ -65,7 +65,8 @@ class Store:
 
     def __init__(self, where: str | os.PathLike, read_only: bool = False):
         self.read_only = read_only
-        self.path = str(where) if str(where) == ":memory:" else str(Path(where).absolute())
+        # A link's target: SQLite keeps its log beside that, and there it is looked for.
+        self.path = str(where) if str(where) == ":memory:" else real(where)
         self._lock = threading.Lock()
         self._queue: list = []
         self._wake = threading.Condition()
@@ -162,6 +163,8 @@ class Store:
         Records hold answers and metadata, never request texts or memory hashes. With `failures`, the latest
         ``no_response`` of a key without a finished call is there too, so that a replay shows the same rows.
         """
+        if self.path != ":memory:" and os.path.exists(path) and os.path.samefile(path, self.path):
+            raise InputError(f"{path} is the store itself; give another file for its calls.")
         wanted = None if keys is None else set(keys)
         return write_records(path, (call for call in self._every(failures) if wanted is None or call.key in wanted))
 
@@ -268,6 +271,8 @@ class Store:
         """Write; whatever goes wrong becomes a sentence, since the thread must live on: others wait for it."""
         try:
             return self._write(self._writer, batch)
+        except StoreError as error:
+            return error
         except Exception as error:
             return failure(error, self.path, "written")
 
@@ -276,6 +281,11 @@ class Store:
         new = 0
         # :memory: has one connection for both, so that its reads must wait for a transaction to end
         with self._lock if self._reader is self._writer else nullcontext(), transaction(db):
+            if self.file_id is not None and not _is_there(self.path, self.file_id):
+                raise StoreError(
+                    f"The store {self.path} was moved, deleted or replaced while it was open; put it back, or run "
+                    "again: calls that came since are not kept."
+                )
             prunings = one(db, "SELECT value FROM meta WHERE key = 'prunings'")
             if prunings != self._prunings or len(self._written) > 50_000:
                 self._written.clear()
@@ -337,6 +347,13 @@ class Store:
     def __del__(self):
         if getattr(self, "_thread", None) is None and hasattr(self, "_writer"):
             self._close_connections()
+
+
+def _is_there(path: str, found: tuple[int, int]) -> bool:
+    try:
+        return file_id(path) == found
+    except OSError:
+        return False
 
 
 def _salted(salt: bytes, text: str) -> str:

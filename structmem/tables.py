@@ -104,7 +104,7 @@ def show(table: pd.DataFrame, columns: Iterable[str] | None = None) -> Table:
     cells = []
     for row in table.to_dict("records"):
         line = [_shown(row, column) for column in shown]
-        said = [row[column] for column in _NOTES if isinstance(row.get(column), str) and row[column]]
+        said = [_cell(column, row[column]) for column in _NOTES if isinstance(row.get(column), str) and row[column]]
         if str(row.get("interval", "")).startswith("not available"):
             said.append(f"interval {row['interval']}")
         cells.append([*line, " ".join(f"[{notes.setdefault(note, len(notes) + 1)}]" for note in said)])
@@ -180,7 +180,7 @@ def _cell(column: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, (int, float)) and not hasattr(value, "dtype"):
-        return " ".join(str(value).split())
+        return " ".join("".join(c if c.isprintable() else " " for c in str(value)).split())
     if column.startswith("n_") or column in ("threshold", "replicate", "partition_draw", "generation"):
         return f"{value:g}"
     if column == "p" or column.endswith("_p"):

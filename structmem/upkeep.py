@@ -14,7 +14,7 @@ from pathlib import Path
 from .calls import ROLES
 from .errors import InputError, StoreError, choice
 from .packing import COLUMNS, INSERT, NO_REQUEST, packed, selected
-from .paths import is_dir, recorded
+from .paths import is_dir, real, recorded
 from .recorded import Recorded
 from .schema import check_pages, failure, one, open_file, transaction
 
@@ -92,7 +92,7 @@ def merge(into: str | os.PathLike, sources: Iterable[str | os.PathLike]) -> list
 def _place(where: str | os.PathLike) -> str:
     if str(where) in (":memory:", "recorded") or str(where).endswith(".jsonl") or is_dir(where):
         raise InputError(f"{where} is no SQLite file on disk; expected the path of a store, such as data/store.sqlite.")
-    return str(Path(where).expanduser().absolute())
+    return real(Path(where).expanduser())
 
 
 def _source(where: str | os.PathLike, into: str) -> _File | _Records:
@@ -162,7 +162,7 @@ class _Records(_Source):
 
 class _File(_Source):
     def __init__(self, path: Path):
-        self.name = str(path)
+        self.name = real(path)
         self._db = open_file(self.name, read_only=True)
         try:
             check_pages(self.name)
@@ -241,7 +241,7 @@ def prune(
         raise InputError("Finished calls are never all deleted: say which, by role, model or a day before which.")
     if finished and not confirm and not dry_run:
         raise InputError("Finished calls are deleted only when asked twice: pass confirm.")
-    given = {"called_at < ?": before, "role = ?": role, "model = ?": model}
+    given = {"called_at <> '' AND called_at < ?": before, "role = ?": role, "model = ?": model}
     only = " AND ".join(["rowid <= ?", *(condition for condition, value in given.items() if value is not None)])
     values = [value for value in given.values() if value is not None]
     place = _place(where)
@@ -253,6 +253,7 @@ def prune(
                 if model not in (menu := [name for (name,) in db.execute(models)]):
                     raise choice("model", model, menu)
             # Up to the rows that are there now: what another process adds meanwhile was not asked about.
+            prunings = one(db, _PRUNINGS)
             tables = {"failures": [_last_row(db, "failures"), *values]}
             if finished:
                 tables["calls"] = [_last_row(db, "calls"), *values]
@@ -260,7 +261,7 @@ def prune(
             goes = Pruned(counts["failures"], counts.get("calls", {}))
             if dry_run or (goes.finished and confirm(goes) is not True):
                 return goes
-            return _delete(db, place, goes, tables, only)
+            return _delete(db, place, goes, tables, only, prunings)
     except sqlite3.Error as error:
         raise failure(error, place, "pruned") from None
 
@@ -274,9 +275,13 @@ def _counted(db: sqlite3.Connection, table: str, only: str, values: list) -> dic
     return {f"{role} {status}": count for role, status, count in rows}
 
 
-def _delete(db: sqlite3.Connection, place: str, goes: Pruned, tables: dict[str, list], only: str) -> Pruned:
+def _delete(db: sqlite3.Connection, place: str, goes: Pruned, tables: dict[str, list], only: str, prunings) -> Pruned:
     before = os.path.getsize(place)
     with transaction(db):
+        if one(db, _PRUNINGS) != prunings:  # rows have new numbers since, so that the bound means others
+            raise StoreError(
+                f"The store {place} was pruned by another process meanwhile; nothing was deleted, ask again."
+            )
         for table, values in tables.items():
             db.execute(f"DELETE FROM {table} WHERE {only}", values)
         texts = db.execute(f"DELETE FROM texts WHERE digest NOT IN ({_USED_TEXTS})").rowcount
@@ -289,6 +294,7 @@ def _delete(db: sqlite3.Connection, place: str, goes: Pruned, tables: dict[str, 
     return replace(goes, done=True, texts=texts, bytes=max(0, before - os.path.getsize(place)))
 
 
+_PRUNINGS = "SELECT value FROM meta WHERE key = 'prunings'"
 _USED_TEXTS = " UNION ".join(
     f"SELECT json_extract(part.value, '$[1]') FROM {table}, json_each({table}.messages) AS part"
     for table in ("calls", "failures")

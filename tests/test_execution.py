@@ -81,7 +81,6 @@ class TestResume:
         assert set(df.loc[df["structure"] == "flat", "status"]) == {"ok"}
         assert set(df.loc[df["structure"] == "fixed", "status_reason"]) == {"no_structure"}
 
-
     def test_rows_that_cannot_be_asked_for_stay_rows(self, monkeypatch):
         monkeypatch.setattr("structmem.execution.build_messages", lambda *_, **__: [{"role": "user", "content": " "}])
         df = go(MANY[:2], structures=["flat"], aa=False)
