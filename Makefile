@@ -18,7 +18,7 @@ export LITELLM_LOCAL_MODEL_COST_MAP ?= True
 export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test study lab constraints record clean remake
+.PHONY: help env demo test study lab constraints record clean remake
 .DELETE_ON_ERROR:
 
 help:  ## show this list
@@ -33,6 +33,8 @@ test: $(STAMP)  ## run all that CI runs: ruff, pytest and the committed notebook
 	@$(RUN) -m pytest -q -n 2 --dist loadfile
 	@if ls notebooks/*.ipynb >/dev/null 2>&1; then $(RUN) -m pytest -q --nbval notebooks -n 2 --dist loadscope; \
 	 else echo "No notebooks in notebooks/: nbval has nothing to compare."; fi
+
+env: $(STAMP)  ## make the environment in .venv and nothing else
 
 study: $(STAMP)  ## plan, price and run the experiment on a hosted or local model: MODEL=openai/gpt-4o-mini LIMIT=4
 	@test -n "$(MODEL)" || { echo "Say which model, by its litellm id: make study MODEL=openai/gpt-4o-mini LIMIT=$(LIMIT)" >&2; exit 2; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from urllib.parse import urlsplit, urlunsplit
 
 from .errors import InputError, SetupError
@@ -62,7 +63,7 @@ def tidy(label: str, route: str, value: object, source: str) -> str:
         sound = False
     if not sound:
         raise InputError(
-            f"The address of {label!r} must be like 'http://HOST:PORT/v1', got {source} {value!r:.100}."
+            f"The address of {label!r} must be like 'http://HOST:PORT/v1', got {source} {_unnamed(value)!r:.100}."
         ) from None
     if route not in VARIABLES:
         return value.strip()
@@ -77,6 +78,11 @@ def tidy(label: str, route: str, value: object, source: str) -> str:
     if not path and (route == "hosted_vllm" or at_home(value)):
         path = "/v1"
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+
+
+def _unnamed(value: object) -> object:
+    """What was given as an address, without what may be a name and a password in it, or a key at its end."""
+    return re.sub(r"^((?:\w+:?//)?).*@", r"\1", re.split(r"[?#]", value)[0]) if isinstance(value, str) else value
 
 
 def at_home(address: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -56,6 +57,55 @@ async def on_loop(coroutine: Coroutine):
     if threading.current_thread() is _thread:
         return await coroutine
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop()))
+
+
+async def run_apart(
+    function: Callable, arguments: tuple, timeout_s: float | None
+) -> tuple[object, BaseException | None]:
+    """What a user's function returned, or what it raised; a plain one runs in a thread, so that it holds nobody up.
+
+    Whatever it raises is its own affair, also what would end the loop; only a true cancellation is raised here.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+                return await function(*arguments), None
+            answer, error = await _in_thread(function, arguments)
+            return (await answer if inspect.isawaitable(answer) else answer), error
+    except asyncio.CancelledError as error:
+        if asyncio.current_task().cancelling():  # else the function's own doing, such as a library's inner timeout
+            raise
+        return None, error
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # the last two would stop the loop of all calls
+        return None, error
+
+
+async def _in_thread(function: Callable, arguments: tuple) -> tuple[object, BaseException | None]:
+    """What a function returned, and what it raised.
+
+    A thread of its own for each call, and a daemon: an executor's threads are waited for when the program ends, so that
+    a function that never returns would keep it from ending. An error is handed over as a value, since a future refuses
+    StopIteration, which ``next()`` raises in many a scripted model.
+    """
+    done = asyncio.get_running_loop().create_future()
+    tell_loop = asyncio.get_running_loop().call_soon_threadsafe
+
+    def tell(outcome: tuple) -> None:
+        if not done.done():
+            done.set_result(outcome)
+
+    def work() -> None:
+        try:
+            outcome = function(*arguments), None
+        except BaseException as error:  # noqa: BLE001
+            outcome = None, error
+        try:
+            tell_loop(tell, outcome)
+        except RuntimeError:  # the program is ending and the loop is closed
+            pass
+
+    threading.Thread(target=work, name="structmem-function", daemon=True).start()
+    return await done
 
 
 def before_exit(step: Callable[[], Coroutine] | None = None) -> None:

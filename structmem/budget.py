@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterable, Mapping
 
@@ -32,7 +33,8 @@ class Budget:
         if not isinstance(prices, Mapping | None):
             raise InputError(f"prices must be a dict of (dollars per input token, per output token), got {prices!r}.")
         self.limit_usd, self.allow_unpriced, self.prices = limit_usd, allow_unpriced, dict(prices or {})
-        self.spent_usd, self._reserved = 0.0, 0.0
+        self.spent_usd, self._reserved, self._open = 0.0, 0.0, 0
+        self._waiting: list[asyncio.Future] = []
         self._longest: dict[tuple, int] = {}
         for name in self.prices:
             price(name, self.prices)  # refuse a wrong one now
@@ -55,31 +57,42 @@ class Budget:
                 "then count with what the provider says they cost, if it does)."
             )
 
-    def reserve(self, request: Request, n: int = 1) -> float:
+    async def reserve(self, request: Request, n: int = 1) -> float:
         """Set the likely cost of a request for `n` replies aside, until it is given to `release`.
+
+        Where it would fit but for what is set aside for others, it waits until they have shown what they cost.
 
         Raises
         ------
         BudgetReached
-            If what is spent, reserved and asked for exceeds the limit, or the price is unknown.
+            If what is spent and asked for exceeds the limit, or the price is unknown.
         """
         if self.limit_usd is None or callable(request.model):
             estimate = 0.0
         else:
             estimate = self._estimate(request, n)
-        if self.limit_usd is not None and self.spent_usd + self._reserved + estimate > self.limit_usd:
-            raise BudgetReached(
-                f"The budget of ${self.limit_usd:.2f} is reached: ${self.spent_usd:.4f} spent, ${self._reserved:.4f} "
-                f"under way, and the next {request.role} call of {model_label(request.model)!r} may cost "
-                f"${estimate:.4f}. "
-                "Finished calls are kept; raise budget_usd and run again to go on."
-            )
+        while self.limit_usd is not None and self.spent_usd + self._reserved + estimate > self.limit_usd:
+            if self.spent_usd + estimate > self.limit_usd or not self._open:
+                raise BudgetReached(
+                    f"The budget of ${self.limit_usd:.2f} is reached: ${self.spent_usd:.4f} spent, and the next "
+                    f"{request.role} call of {model_label(request.model)!r} may cost ${estimate:.4f}. Finished calls "
+                    "are kept; raise the budget and run again to go on."
+                )
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
         self._reserved += estimate
+        self._open += estimate > 0
         return estimate
 
     def release(self, reserved: float) -> None:
         """Give back what `reserve` has set aside."""
-        self._reserved -= reserved
+        self._open -= reserved > 0
+        self._reserved = self._reserved - reserved if self._open else 0.0  # sums of fractions leave a rest
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def covers(self) -> bool:
         """Whether every request under way can be sent once more, after one that was paid for in vain."""

@@ -89,10 +89,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     study.add_argument("--temperature", type=float, default=1.0, help="of the answers (default: 1.0)")
     study.add_argument("--max-tokens", type=_count, help="longest answer, in tokens")
-    study.add_argument("--budget", type=float, metavar="USD", help="stop cleanly before this is spent")
+    study.add_argument("--budget", type=float, metavar="USD", help="stop cleanly before this run has spent it")
     study.add_argument("--allow-unpriced", action="store_true", help="with a budget: go on where a price is not known")
-    study.add_argument("--concurrency", type=_count, metavar="N", help="most calls at once for a model (default: 64)")
-    study.add_argument("--timeout", type=float, default=120, metavar="S", help="seconds until a call counts as failed")
+    study.add_argument(
+        "--concurrency", type=_at_least_one, metavar="N", help="most calls at once for a model (default: 64)"
+    )
+    study.add_argument("--timeout", type=_seconds, default=120, metavar="S", help="seconds for a call (default: 120)")
     study.add_argument("--results", metavar="DIR", help="results folder (default: data/results/study)")
     study.add_argument("--yes", action="store_true", help="do not ask")
 
@@ -132,6 +134,22 @@ def _parser() -> argparse.ArgumentParser:
     for each in (info, export, merge, prune):
         each.add_argument("--store", help="default: STRUCTMEM_STORE, else data/store.sqlite in the project")
     return parser
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
+    return value
 
 
 def _count(text: str) -> int:
@@ -220,7 +238,7 @@ def _study(options) -> int:
         if options.yes:
             return True
         if not sys.stdin.isatty():
-            raise InputError("nobody is there to confirm the run; add --yes.")
+            raise InputError("standard input is no terminal, so nobody can confirm the run; add --yes.")
         return _confirmed(question)
 
     return study(

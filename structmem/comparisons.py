@@ -231,6 +231,8 @@ def _compare(
             label = f"{baseline} (A/A)" if aa else display_structure(named["structure"], named.get("structurer"))
             row, pairs = _pair(mine, theirs, {"failure": "fails", "echo": "echoes"}[outcome])
             behind.append(_Behind(pairs, mine, theirs))
+            if other_run := _other_run(named, theirs):
+                row["remark"] = _said([other_run, row["remark"]])
             other = named | (theirs[own].iloc[0].to_dict() if len(theirs) else {})
             identity = {column: named[column] for column in shared} | {"arm": label} | {c: named[c] for c in own}
             identity |= {"baseline": baseline, "outcome": outcome}
@@ -273,6 +275,14 @@ def _baseline_of(named: dict, flat: pd.DataFrame, baseline: str) -> pd.DataFrame
         return None
     same = named["replicate"] in set(flat["replicate"]) and not itself
     return flat[flat["replicate"] == (named["replicate"] if same else first)]
+
+
+def _other_run(named: dict, theirs: pd.DataFrame) -> str:
+    """A remark where the first run of the baseline is missing, so that a repetition of it stands in."""
+    found = theirs["replicate"].iloc[0] if "replicate" in theirs and len(theirs) else 0
+    if found in (0, NONE) or found == named.get("replicate") or named["structure"] == theirs["structure"].iloc[0]:
+        return ""
+    return f"the baseline's replicate 0 is missing; its replicate {found} (A/A) stands in"
 
 
 def _pair(mine: pd.DataFrame, theirs: pd.DataFrame, verb: str) -> tuple[dict, pd.DataFrame]:

@@ -6,30 +6,30 @@ import asyncio
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from .arms import Arm
-from .asks import settle
-from .calls import SORTING, Call, Request, request_key
+from .calls import Call, Request, request_key
 from .data import Entry
 from .echo import Echo
 from .errors import BudgetReached, InputError, MissingCall, SetupError, StoreError
 from .grid import Grid, Item
 from .judges import Verdict, ajudge, echo_for
-from .masking import Masker
 from .messages import build_messages
 from .progress import Progress
 from .rows import Layout, answer_columns, lay_out, readable, table, verdict_columns
 from .structures import astructure, spec
+from .ways import Way
 
 if TYPE_CHECKING:
     from .llm import Client
 
 # These concern every row that is still to come; any other error is one row's own.
-STOPS = (BudgetReached, MissingCall, SetupError, StoreError)
+STOPS = (BudgetReached, MissingCall, StoreError)
+GIVE_UP = 50  # rows on end without an answer or a verdict, until a model's server counts as dead
 
 
 @dataclass
@@ -42,14 +42,17 @@ class Execution:
     progress: bool
     outcomes: list[tuple[Item, dict]] = field(default_factory=list)
     stopped: str | None = None
+    given_up: list[str] = field(default_factory=list)
+    setup_errors: dict[int, SetupError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._shared: dict[tuple, asyncio.Future] = {}
         self._left: dict[tuple, list[Item]] = {}
         self._answers: dict[Item, asyncio.Task] = {}
+        self._begun: dict[Item, dict] = {}  # rows whose answer the store holds and whose verdict it does not
         self._line = Progress(len(self.grid), self.client.counts) if self.progress else None
         self._texts = [tuple(memory.text for memory in entry.memories) for entry in self.grid.entries]
-        self._mask = Masker().mask
+        self._mask = self.client.sender.masker.mask
 
     async def go(self) -> None:
         """Make every row; on the way out nothing of ours is left running."""
@@ -60,6 +63,8 @@ class Execution:
         workers = [asyncio.ensure_future(self._work(queue)) for queue in queues for _ in range(each)]
         try:
             await asyncio.gather(*workers)
+            if len(self.setup_errors) == len(queues):
+                raise self.setup_errors[0]
         finally:
             rest = [*workers, *self._answers.values(), *self._shared.values()]
             for task in rest:
@@ -70,10 +75,15 @@ class Execution:
 
     async def _work(self, rows: _Rows) -> None:
         while (item := await rows.next()) is not None:
-            if self.stopped is not None:
-                self._done(item, {"status": "no_response", "status_reason": "not_asked"})
-            else:
-                self._done(item, await self._row(item))
+            begun = self._begun.pop(item, None)
+            # An answer that came with another's is paid for, and its row shows it.
+            ended = self.stopped is not None or rows.given_up is not None or item.model in self.setup_errors
+            if ended and item not in self._answers:
+                self._done(item, begun or {"status": "no_response", "status_reason": "not_asked"})
+                continue
+            outcome = await self._row(item)
+            self._done(item, outcome)
+            rows.watch(outcome)
 
     def _done(self, item: Item, outcome: dict) -> None:
         self.outcomes.append((item, outcome))
@@ -82,7 +92,14 @@ class Execution:
 
     # -- rows that the store completes --------------------------------------------------------------------------------
 
-    async def read(self, e: int, m: int) -> list[Item]:
+    async def finished(self) -> int:
+        """How many rows the store completes; nothing is asked."""
+        for e in range(len(self.grid.entries)):
+            for m in range(len(self.grid.models)):
+                await self.read(e, m, sort=False)
+        return len(self.outcomes)
+
+    async def read(self, e: int, m: int, sort: bool = True) -> list[Item]:
         """Complete an entry's rows of one model from the store where it holds all calls; return those that are left.
 
         Nothing is asked here and nobody is waited for, so that a finished run is read as fast as the store can be.
@@ -93,7 +110,8 @@ class Execution:
             layout = await self._stored_layout(e, arm)
             if layout is None:
                 left += items
-                self._sort(e, arm)  # all arms' layouts now, so that their answers are not asked for at different times
+                if sort:  # all arms' layouts now, so that their answers are not asked for at different times
+                    self._sort(e, arm)
                 continue
             try:
                 keys = [request_key(request) for request in self._requests(items, layout)]
@@ -108,6 +126,8 @@ class Execution:
                 await self._judge(item, calls[key], layout, found, self._from_store)
             except Exception:  # what is missing is asked for, and what is wrong is named, when the row's turn comes
                 left.append(item)
+                if found:
+                    self._begun[item] = found
             else:
                 self.client.from_store(calls[key])
                 self._done(item, found)
@@ -141,6 +161,9 @@ class Execution:
         except BudgetReached as error:
             self.stopped = self.stopped or str(error)
             found |= {"status_reason": "not_asked"}
+        except SetupError as error:  # other models may do; the run ends with this error if none does
+            self.setup_errors.setdefault(item.model, error)
+            found |= {"status_reason": "error", "status_detail": self._short(str(error))}
         except STOPS:
             raise
         except Exception as error:
@@ -187,7 +210,7 @@ class Execution:
         found |= {"status": "no_verdict", "status_reason": "not_asked"}
         try:
             verdict = await self._verdict(item.entry, call.text or "", way)
-        except STOPS:
+        except (SetupError, *STOPS):
             raise
         except Exception as error:
             verdict = Verdict("no_verdict", "error", detail=f"{type(error).__name__}: {error}")
@@ -205,7 +228,7 @@ class Execution:
             raise MissingCall  # a function may take its time: it gets a worker of its own
         return await ajudge(
             entry, response, judge=grid.judge, ask=ask, params=dict(grid.judge_params), echo=echo,
-            echo_threshold=grid.echo_threshold,
+            echo_threshold=grid.echo_threshold, timeout_s=self.client.sender.timeout_s,
         )  # fmt: skip
 
     # -- layouts and measures, made once ------------------------------------------------------------------------------
@@ -252,11 +275,11 @@ class Execution:
 
     # -- ways to models -----------------------------------------------------------------------------------------------
 
-    def _live(self, model: object, options: Mapping, tags: Mapping) -> _Way:
-        return _Way(self.client, model, dict(options), tags, stored_only=False)
+    def _live(self, model: object, options: Mapping, tags: Mapping) -> Way:
+        return Way(self.client, model, dict(options), tags, stored_only=False)
 
-    def _from_store(self, model: object, options: Mapping, tags: Mapping) -> _Way:
-        return _Way(self.client, model, dict(options), tags, stored_only=True)
+    def _from_store(self, model: object, options: Mapping, tags: Mapping) -> Way:
+        return Way(self.client, model, dict(options), tags, stored_only=True)
 
     def _short(self, text: str | None) -> str | None:
         return readable(self._mask(text)[:300]) if text else None
@@ -265,11 +288,20 @@ class Execution:
         """The results table of the rows made, with its parameters and what stopped the run in `attrs`."""
         df = table(self.grid, self.outcomes)
         df.attrs = {"parameters": _Parameters(self.grid.parameters)}
-        if self.stopped is not None:
-            df.attrs["stopped"] = self.stopped
+        df.attrs["calls"] = self._calls()
+        said = [self._short(str(error)) for error in self.setup_errors.values()]
+        why = [self.stopped] if self.stopped is not None else [*self.given_up, *said]
+        if why:
+            df.attrs["stopped"] = " ".join(why)
             left = int((df["status_reason"] == "not_asked").sum())
-            warnings.warn(f"stopped with {left} of {len(df)} rows not asked or judged: {self.stopped}", stacklevel=3)
+            warnings.warn(f"stopped with {left} of {len(df)} rows not asked or judged: {' '.join(why)}", stacklevel=3)
         return df
+
+    def _calls(self) -> dict:
+        """What this client has asked of models so far; what functions computed here is no call."""
+        counts = self.client.counts
+        made = {role: by["made"] for role, by in counts["by_role"].items() if role != "structurer"}
+        return {"made": made, "retries": counts["retries"], "cost_usd": self.client.spent_usd}
 
 
 class _Parameters(dict):
@@ -286,7 +318,18 @@ class _Rows:
         self._run, self._model = run, model
         self._entries = iter(range(len(run.grid.entries)))
         self._ahead: deque[Item] = deque()
+        self._failed = 0
+        self.given_up: str | None = None
         self._reading = asyncio.Lock()
+
+    def watch(self, outcome: dict) -> None:
+        """Give a model up when nothing has come from it, or from its judge, for many rows on end."""
+        lost = outcome["status"] != "ok" and outcome["status_reason"] in ("error", "timeout")
+        self._failed = self._failed + 1 if lost else 0
+        if self._failed >= GIVE_UP:
+            label, detail = self._run.grid.labels[self._model], outcome.get("status_detail") or "no reason given"
+            self.given_up = f"{label}: {self._failed} rows on end came to nothing; the last one: {detail}"
+            self._run.given_up.append(self.given_up)
 
     async def next(self) -> Item | None:
         """The next row, or None after the last."""
@@ -300,54 +343,6 @@ class _Rows:
                 self._ahead.extend(await self._run.read(entry, self._model))
                 await asyncio.sleep(0)  # between entries others have their turn
         return self._ahead.popleft()
-
-
-class _Way:
-    """The way to one model, or to its stored calls alone; it keeps its calls, so that rows can name and count them."""
-
-    is_asker = True
-
-    def __init__(self, client: Client, model: object, options: dict, tags: Mapping, stored_only: bool) -> None:
-        self.model, self.calls = model, []
-        self._client, self._options, self._stored_only = client, options, stored_only
-        self._ask = client.asker(model, options, tags=tags)
-
-    async def __call__(self, messages, **settings):
-        if self._stored_only:
-            return self._stored(messages, **settings)
-        call, parsed = await self._ask(messages, **settings)
-        self.calls.append(call)
-        return call, parsed
-
-    def _stored(
-        self, messages, *, role, params=None, accept=None, memories=(), draw=0, tries=3, compute=None, seen=None
-    ):
-        """As a client's `ask` answers, if the store holds all that it takes; else `MissingCall`."""
-        request = Request(
-            compute or self.model, messages, role, dict(params or {}), self._options,
-            replicate=draw if role in SORTING else 0, memories=memories,
-        )  # fmt: skip
-        tried = []
-        while True:
-            call = self._client.store.get(request_key(request))
-            if call is None:
-                raise MissingCall
-            call, parsed = settle(call, accept)
-            tried.append(call)
-            if call.status != "rejected" or call.truncated:
-                break
-            request = replace(request, attempt=request.attempt + 1)
-        for one in tried:
-            self._client.from_store(one)
-        if seen is not None:
-            seen += tried
-        self.calls.append(call)
-        return call, parsed
-
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        if self._stored_only:
-            raise MissingCall
-        return await self._client.aembed(self.model, texts, self._options)
 
 
 async def _shared(future: asyncio.Future):

@@ -12,6 +12,7 @@ import pandas as pd
 from . import background
 from .data import Entry
 from .echo import ECHO_THRESHOLD
+from .errors import StructmemError
 from .estimates import Plan, estimate
 from .execution import Execution
 from .grid import make_grid
@@ -108,7 +109,8 @@ def run(
     DataFrame
         One row per generation, columns `results.COLUMNS`, in an order that does not depend on how calls came back. When
         the budget ends the run, rows that were not asked are ``no_response`` with reason ``not_asked``, a warning is
-        given and ``attrs["stopped"]`` says why.
+        given and ``attrs["stopped"]`` says why; so too for a model that cannot be called, or from which nothing comes
+        any more, while others go on.
 
     Raises
     ------
@@ -117,13 +119,17 @@ def run(
     MissingCall
         Offline, when the store does not hold a call; it is named.
     SetupError, StoreError
-        When a key, a library or the store fails.
+        When the store fails, or a key, an address or a library is missing for every model.
     """
     settings = dict(locals())
     client, own, job = _prepare(settings)
     try:
         background.run_sync(job.go())
         return job.frame()
+    except StructmemError:
+        if own:  # what is under way is paid for
+            client.close(finish_s=client.sender.timeout_s)
+        raise
     finally:
         if own:
             client.close()
@@ -138,9 +144,13 @@ async def arun(entries: Iterable[Entry], *args, **settings) -> pd.DataFrame:
     try:
         await background.on_loop(job.go())
         return job.frame()
+    except StructmemError:
+        if own:
+            await client.aclose(finish_s=client.sender.timeout_s)
+        raise
     finally:
         if own:
-            client.close()
+            await client.aclose()
 
 
 def plan(entries: Iterable[Entry], *args, **settings) -> Plan:
@@ -154,6 +164,18 @@ def plan(entries: Iterable[Entry], *args, **settings) -> Plan:
     bound = inspect.signature(run).bind(entries, *args, **settings)
     bound.apply_defaults()
     return estimate(make_grid(**{name: bound.arguments[name] for name in _GRID}))
+
+
+def finished(entries: Iterable[Entry], *args, **settings) -> int:
+    """How many rows of `run` with the same parameters the store completes already; nothing is asked."""
+    bound = inspect.signature(run).bind(entries, *args, **settings)
+    bound.apply_defaults()
+    client, own, job = _prepare(bound.arguments | {"progress": False})
+    try:
+        return background.run_sync(job.finished())
+    finally:
+        if own:
+            client.close()
 
 
 _GRID = tuple(inspect.signature(make_grid).parameters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +32,9 @@ _NOT_TOO_LONG = _any(
 )
 _FILTERED = _any(
     r"content[ _]?(?:filter|policy|management)", r"safety (?:system|filter)", r"responsible ai",
-    r"blocked by .{0,30}safety", r"prohibited_content", r"flagged (?:as|for|by)",
+    r"blocked by .{0,30}safety", r"prohibited_content", r"flagged (?:as|for|by)", r"requires moderation",
+    r"(?:input|prompt|messages?|content|request) (?:was|were|has been|is) flagged",
+    r"moderation (?:policy|filter|system)",
 )  # fmt: skip
 _UNSUPPORTED = _any(
     r"unsupported[ _](?:value|param)", r"does(?: not|n't) support", r"(?:is|are) not supported",
@@ -46,6 +49,15 @@ _UNREACHABLE = _any(
     r"cannot connect", r"connection refused", r"connection error", r"connect call failed",
     r"name or service", r"getaddrinfo",
 )  # fmt: skip
+# A body with HTTP 200 may tell of an error by a code in words.
+_CODES = {
+    429: _any(r"rate.?limit", r"too.?many.?requests", r"throttl", r"resource.?exhausted"),
+    529: _any(r"overload"),
+    503: _any(r"unavailable"),
+    500: _any(r"server.?error", r"internal.?error"),
+}
+# Someone's name and password in an address; a path cannot be meant, since it begins with a slash.
+_LOGIN = re.compile(r"(?<=://)[^/\s?#]*@")
 _OVERLOADED = _any(r"overload", r"capacity", r"\bbusy\b", r"too many", r"rate.?limit", r"slow.?down", r"throttl")
 _WORDS_WAIT = re.compile(
     r"""(?ix) (?: try\ again\ in | retry\ (?:in|after) | retryDelay"?\s*:) \s*"?(?=\d)
@@ -60,7 +72,8 @@ class Failure:
 
     `retry`: the same request may work later, after `wait_s` seconds if the provider said so. `setup`: key, address or
     model name are wrong, so that every other call would fail too. `throttled`: the provider says that it is asked too
-    much at once, so that fewer requests at a time would help.
+    much at once, so that fewer requests at a time would help. `paid`: a `Reply` without text that holds the counts and
+    the cost of what came back in vain.
     """
 
     reason: str
@@ -69,6 +82,7 @@ class Failure:
     wait_s: float | None = None
     setup: bool = False
     throttled: bool = False
+    paid: object | None = None
 
 
 def classify(error: BaseException, timeout_s: float, sent: Mapping | None = None, url: str | None = None) -> Failure:
@@ -84,8 +98,11 @@ def classify(error: BaseException, timeout_s: float, sent: Mapping | None = None
     url : str, optional
         Where the request went, said where that may be what is wrong.
     """
-    status, kind = getattr(error, "status_code", None), type(error).__name__
+    status, kind = status_of(error), type(error).__name__
     said = re.sub(r"\s+", " ", str(error).split("Traceback (most recent call last)")[0]).strip()[:LONGEST]
+    said = _LOGIN.sub("", said)
+    # litellm writes the names of its own classes before what was said, once for each layer.
+    said = re.sub(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)\s*(?:-|:)\s*)+", "", said) or said
     detail = f"{kind}{f' (HTTP {status})' if status else ''}: {said}"
     if isinstance(error, TimeoutError) or "Timeout" in kind or status == 408:
         return Failure("timeout", f"No answer within {timeout_s:g} s.", retry=True)
@@ -93,7 +110,7 @@ def classify(error: BaseException, timeout_s: float, sent: Mapping | None = None
     too_large = status == 429 and re.search(r"request too large|tokens must be reduced", said, re.IGNORECASE)
     if kind == "ContextWindowExceededError" or too_large or (status in (400, 413, 422, 500) and _is_too_long(said)):
         return Failure("too_long", f"The prompt is longer than the model takes. {detail}")
-    if kind == "ContentPolicyViolationError" or (status == 400 and _FILTERED.search(said)):
+    if kind == "ContentPolicyViolationError" or (status in (400, 403) and _FILTERED.search(said)):
         return Failure("filtered", detail)
     if kind == "UnsupportedParamsError" or (status in (400, 422) and _UNSUPPORTED.search(said)):
         return Failure("error", f"{_refused_parameter(said, sent or {})} {detail}")
@@ -103,12 +120,27 @@ def classify(error: BaseException, timeout_s: float, sent: Mapping | None = None
         broke = bool(_NO_MONEY.search(said))
         return Failure("error", detail, retry=not broke, wait_s=retry_after(error), throttled=not broke)
     if _NOT_SET_UP.search(said) or status in (401, 402, 403, 404) or (status == 400 and _NO_MODEL.search(said)):
-        where = f" The request went to {url}: is the address right? Most end in /v1." if status == 404 and url else ""
+        where = f" The request went to {url}: is the address right?" if status == 404 and url else ""
+        where += " Most end in /v1." if where and "/v1" not in url else ""
         return Failure("error", detail + where, setup=True)
+    if status in (409, 425):  # two requests at odds, or one that came too early
+        return Failure("error", detail, retry=True, wait_s=retry_after(error))
     if (status or 0) >= 500 or "Connection" in kind or isinstance(error, OSError):
-        throttled = status in (503, 529) and bool(_OVERLOADED.search(said))
-        return Failure("error", detail, True, retry_after(error), bool(_UNREACHABLE.search(said)), throttled)
+        throttled = status in (503, 529) and bool(_OVERLOADED.search(f"{getattr(error, 'status_code', '')} {said}"))
+        if unreachable := bool(_UNREACHABLE.search(said)):  # litellm calls it HTTP 500, but nobody has answered
+            detail = f"Nothing answers at {url or 'the address'}: {re.sub(r' ssl:<[^>]*>', '', said)}"
+        return Failure("error", detail, True, retry_after(error), unreachable, throttled)
     return Failure("error", detail)
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status of an error; for a code in words, such as ``rate_limit_exceeded``, the status it stands for."""
+    code = getattr(error, "status_code", None)
+    try:
+        return int(code)
+    except (TypeError, ValueError, OverflowError):
+        words = code if isinstance(code, str) else ""
+        return next((status for status, pattern in _CODES.items() if pattern.search(words)), None)
 
 
 def _is_too_long(said: str) -> bool:
@@ -146,10 +178,13 @@ def retry_after(error: BaseException, now: datetime | None = None) -> float | No
             return seconds
         try:
             until = parsedate_to_datetime(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         until = until if until.tzinfo else until.replace(tzinfo=UTC)
-        return max(0.0, (until - (now or datetime.now(UTC))).total_seconds())
+        try:
+            return max(0.0, (until - (now or datetime.now(UTC))).total_seconds())
+        except OverflowError:  # a day before the first or after the last that there is
+            return 0.0 if until.year < 2000 else math.inf
     told = _WORDS_WAIT.search(str(error)[:LONGEST])
     if told is None:
         return None

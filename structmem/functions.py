@@ -6,10 +6,10 @@ import asyncio
 import inspect
 import math
 import numbers
-import threading
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from .background import run_apart
 from .calls import Request, model_label
 from .errors import InputError, StructmemError
 from .failures import Failure
@@ -30,26 +30,15 @@ async def call_function(request: Request, timeout_s: float) -> Reply | Failure:
     """
     function, messages = request.model, [dict(message) for message in request.messages]
     arguments = (messages, request) if _takes_request(function) else (messages,)
-    try:
-        async with asyncio.timeout(timeout_s):
-            if _is_async(function):
-                answer = await function(*arguments)
-            else:
-                answer, error = await _in_thread(function, arguments)
-                if error is not None:
-                    raise error
-                answer = await answer if inspect.isawaitable(answer) else answer
-    except StructmemError:
-        raise
-    except TimeoutError:
+    answer, error = await run_apart(function, arguments, timeout_s)
+    if isinstance(error, StructmemError):
+        raise error
+    if isinstance(error, TimeoutError):
         return Failure("timeout", f"No answer within {timeout_s:g} s.")
-    except asyncio.CancelledError:
-        if asyncio.current_task().cancelling():  # else the function's own doing, such as a library's inner timeout
-            raise
+    if isinstance(error, asyncio.CancelledError):
         return Failure("error", "The function cancelled itself.", retry=True)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # the last two would stop the loop of all calls
-        bug = isinstance(error, _BUGS)
-        return Failure("error", f"{type(error).__name__}: {error}", setup=bug)
+    if error is not None:
+        return Failure("error", f"{type(error).__name__}: {error}", setup=isinstance(error, _BUGS))
     if answer is None or isinstance(answer, str):
         answer = {"text": answer}
     if not isinstance(answer, Mapping) or set(answer) - set(FIELDS):
@@ -65,34 +54,6 @@ async def call_function(request: Request, timeout_s: float) -> Reply | Failure:
         served_model=model_label(function), provider="python",
         reason="empty" if blank else None, detail="The function returned no text." if blank else None,
     )  # fmt: skip
-
-
-async def _in_thread(function: Callable, arguments: tuple) -> tuple[object, BaseException | None]:
-    """What a function returned, and what it raised.
-
-    A thread of its own for each call, and a daemon: an executor's threads are waited for when the program ends, so that
-    a function that never returns would keep it from ending. An error is handed over as a value, since a future refuses
-    StopIteration, which ``next()`` raises in many a scripted model.
-    """
-    loop = asyncio.get_running_loop()
-    done = loop.create_future()
-
-    def tell(outcome: tuple) -> None:
-        if not done.done():
-            done.set_result(outcome)
-
-    def work() -> None:
-        try:
-            outcome = function(*arguments), None
-        except BaseException as error:  # noqa: BLE001
-            outcome = None, error
-        try:
-            loop.call_soon_threadsafe(tell, outcome)
-        except RuntimeError:  # the program is ending and the loop is closed
-            pass
-
-    threading.Thread(target=work, name="structmem-model", daemon=True).start()
-    return await done
 
 
 def _plain(name: str, value: object, function: Callable) -> object:
@@ -112,11 +73,6 @@ def _plain(name: str, value: object, function: Callable) -> object:
             f"The callable model {model_label(function)!r} gave {name} = {value!r:.60}; expected {expected} or None."
         )
     return plain(value)
-
-
-@lru_cache(maxsize=256)
-def _is_async(function: Callable) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 @lru_cache(maxsize=256)

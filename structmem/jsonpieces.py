@@ -22,6 +22,7 @@ _TOKEN = re.compile(
     r""""(?:[^"\\]++|\\.)*+("?)|'(?:[^'\\]++|\\.)*+('?)|(//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?)|[][{}]|[^]["'{}/]++|/""",
     re.S,
 )
+_OTHER_SPACE = re.compile(r"[^\S \n\r\t]")  # JSON knows four kinds of space; between tokens none means anything
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -127,8 +128,10 @@ def _repaired(text: str, start: int) -> tuple[int, object, tuple[str, ...]]:
                 parts[-1] = parts[-1].rstrip()[:-1]
                 repairs.append("trailing comma")
         elif piece[0] != '"':
-            plain = re.sub(r"\b(?:True|False|None)\b", lambda m: _PYTHON[m[0]], piece)
-            repairs += ["Python literal"] * (plain != piece)
+            spaced = _OTHER_SPACE.sub(" ", piece)
+            repairs += ["space of another kind"] * (spaced != piece)
+            plain = re.sub(r"\b(?:True|False|None)\b", lambda m: _PYTHON[m[0]], spaced)
+            repairs += ["Python literal"] * (plain != spaced)
             parts.append(plain)
             before = plain.rstrip()[-1:] or before
             continue

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from .background import run_apart, run_sync
 from .data import FAILURE_TYPES, Entry, FailureType
 from .echo import ECHO_THRESHOLD, Echo
 from .errors import InputError, StructmemError, choice
@@ -270,6 +270,7 @@ async def ajudge(
     params: dict | None = None,
     echo: Echo | None = None,
     echo_threshold: float = ECHO_THRESHOLD,
+    timeout_s: float = 120,
 ) -> Verdict:
     """Judge one answer.
 
@@ -289,6 +290,8 @@ async def ajudge(
         The entry's prepared overlap measure (`echo_for`), so that it is made once for many answers.
     echo_threshold : float
         Overlap from which an answer counts as echo, in (0, 1].
+    timeout_s : float
+        Seconds that a judge written in Python may take; a plain function runs in a thread of its own.
 
     Returns
     -------
@@ -302,20 +305,15 @@ async def ajudge(
     if judge.name == "echo" and judge.function is None:
         return await _echo(entry, response, echo, echo_threshold)
     if judge.function is not None:
-        return await _call(judge.function, entry, response, scale)
+        return await _call(judge.function, entry, response, scale, timeout_s)
     if ask is None:
         raise InputError(f"judge {judge.name!r} asks a model; pass ask=client.asker(MODEL).")
     from .llm import as_ask
     from .replies import ReplyError, read_verdict
 
     def accept(call):
-        return read_verdict(
-            call.text or "",
-            score_field=scale.score_field,
-            low=scale.low,
-            high=scale.high,
-            finish_reason=call.finish_reason,
-        )
+        given = {"score_field": scale.score_field, "low": scale.low, "high": scale.high}
+        return read_verdict(call.text or "", **given, finish_reason=call.finish_reason)
 
     messages, escaped = judge_messages(entry, response, judge)
     memories = tuple(memory.text for memory in entry.memories)
@@ -335,25 +333,26 @@ async def ajudge(
 
 def judge(entry: Entry, response: str, **options) -> Verdict:
     """Judge one answer and wait for the verdict; parameters as in `ajudge`."""
-    from .background import run_sync
-
     return run_sync(ajudge(entry, response, **options))
 
 
-async def _call(function: Callable, entry: Entry, response: str, scale: FailureType) -> Verdict:
+async def _call(function: Callable, entry: Entry, response: str, scale: FailureType, timeout_s: float) -> Verdict:
     """A verdict from a Python function; a failing function is a missing verdict, not a lost run."""
     from .replies import read_score
 
+    said, error = await run_apart(function, (entry, response), timeout_s)
+    if said is None and error is None:
+        return Verdict("no_verdict", "not_scored")
     try:
-        said = function(entry, response)
-        said = await said if inspect.isawaitable(said) else said
-        if said is None:
-            return Verdict("no_verdict", "not_scored")
         value = said["score"] if isinstance(said, dict) else said
-        score, converted = read_score(value, scale.low, scale.high)
-    except StructmemError as error:
+        score, converted = read_score(value, scale.low, scale.high) if error is None else (None, None)
+    except Exception as wrong:
+        error = wrong
+    if isinstance(error, TimeoutError):
+        return Verdict("no_verdict", "timeout", detail=f"No verdict within {timeout_s:g} s.")
+    if isinstance(error, StructmemError):
         return Verdict("no_verdict", "invalid", detail=str(error))
-    except Exception as error:
+    if error is not None:
         return Verdict("no_verdict", "error", detail=f"{type(error).__name__}: {error}")
     reasoning = said.get("reasoning") if isinstance(said, dict) else None
     return Verdict("ok", None, score, reasoning, conversions=(converted,) if converted else ())

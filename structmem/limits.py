@@ -118,6 +118,7 @@ class Limit:
             self._shut(SHUT_S)
 
     def _shut(self, seconds: float) -> None:
+        seconds = min(seconds, LONGEST_WAIT_S)  # one who says a day, or a nonsense, may mean one request
         self._shut_until = time.monotonic() + seconds
         while self._waiting:
             waiter = self._waiting.popleft()

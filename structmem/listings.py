@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
-
-# What a model writes, folded, when it has no name.
-_NO_NAMES = {"", "none", "null", "n a", "other", "unknown", "unclassified", "misc", "miscellaneou", "domain"}
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 MAX_NAME = 40  # characters of a new domain or leaf; longer "names" are sentences
 MAX_CHARS = 40_000  # characters of memories in one request, some 10,000 tokens; a longer memory goes alone, uncut
@@ -57,10 +55,59 @@ def fold(name: str) -> str:
     return " ".join(re.sub(r"(?<=\w{3})(?<!s)s$", "", re.sub(r"(?<=\w{2})ies$", "y", word)) for word in words)
 
 
+# What a model writes when it has no name, and words with which it says that it cannot tell.
+_NO_NAMES = frozenset(
+    map(
+        fold,
+        "|null|n/a|not applicable|other|others|unknown|unclassified|uncategorized|uncategorised|unclassifiable|misc|"
+        "miscellaneous|domain|no domain|no category|undefined|unspecified|undetermined|tbd|general|various|mixed|"
+        "multiple|ambiguous|anything else|everything else|something else".split("|"),
+    )
+)
+_CANNOT_TELL = {"none", "not", "unsure", "unclear", "uncertain", "cannot", "can't", "unable", "sorry"}
+
+
 def clean_name(name: str) -> str | None:
     """A new domain's or leaf's name in one line of letters, or None when the model gave no name."""
-    kept = " ".join(_letters(name, also="&'-").split()).strip(" -&'")
+    kept = " ".join(_letters(name.replace("’", "'"), also="&'-").split()).strip(" -&'")
     alphabets = [{unicodedata.name(c, "").split(" ")[0] for c in word} & _ALIKE for word in kept.split()]
-    if fold(kept) in _NO_NAMES or len(kept) > MAX_NAME or any(len(found) > 1 for found in alphabets):
+    if fold(kept) in _NO_NAMES or _CANNOT_TELL & set(kept.split()):
+        return None
+    if len(kept) > MAX_NAME or any(len(found) > 1 for found in alphabets):
         return None
     return kept if any(c.isalpha() for c in kept) else None
+
+
+# -- names of a menu --------------------------------------------------------------------------------------------------
+
+Menu = tuple[frozenset[str], dict[str, str]]
+_BETWEEN = (",", ";", "/", r"\|", "&", r"\+", r"\bor\b", r"\band\b")
+
+
+@lru_cache(maxsize=1024)
+def plain(name: str) -> str:
+    """The form in which a name is looked for on a menu: trimmed, without regard to case and to what nobody sees."""
+    seen = "".join(c for c in name if unicodedata.category(c) != "Cf")
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", seen).strip().casefold())
+
+
+def as_menu(labels: Iterable[str]) -> Menu:
+    """The labels, and the plain spellings that belong to one of them only."""
+    exact = frozenset(labels)
+    owners: dict[str, set[str]] = {}
+    for label in exact:
+        owners.setdefault(plain(label), set()).add(label)
+    return exact, {spelling: min(own) for spelling, own in owners.items() if len(own) == 1}
+
+
+def on_menu(name: object, menu: Menu) -> str | None:
+    """The label that a name stands for; never by its beginning."""
+    if not isinstance(name, str):
+        return None
+    return name if name in menu[0] else menu[1].get(plain(name))
+
+
+def names_several(name: str, menu: Menu) -> bool:
+    """Whether a name is two or more names of the menu, as in ``health / finance``."""
+    splits = (re.split(between, name, flags=re.IGNORECASE) for between in (*_BETWEEN, "|".join(_BETWEEN)))
+    return any(sum(on_menu(part, menu) is not None for part in parts) > 1 for parts in splits)

@@ -21,6 +21,7 @@ __all__ = ["Client", "as_ask", "default_client", "run_sync"]
 
 # The provider is to be the limit, not the client: each model's own limit backs off when it is throttled.
 MAX_CONCURRENCY = 64
+_NUMBERED = ("generation", "replicate")  # said of every call
 MAX_RETRIES = 6  # where one request in five fails, 4 would lose one call in 3,000, and 6 one in 80,000
 FINISH_S = 5  # closing waits this long for calls under way, since they are paid for
 
@@ -47,7 +48,8 @@ class Client:
     timeout_s : float
         Seconds until a call counts as failed.
     max_retries : int
-        Requests after the first for what may pass: HTTP 429 and 5xx, timeouts, broken connections, empty replies.
+        Requests after the first for what may pass: HTTP 5xx, timeouts, broken connections, empty replies. With 2 or
+        more, refusals for asking too much (HTTP 429) do not count for the first ten minutes.
     announce : callable, optional
         Told once per model and role which texts leave this machine, and for whom. None for silence.
     secrets : iterable of str
@@ -135,11 +137,14 @@ class Client:
         -------
         list of asyncio.Task
             One for each request, with what `acall` would give or raise. Cancelling one does not take the reply from
-            the others, and what was sent is stored.
+            the others, and what was sent is stored. A request that can have no key fails them all.
         """
         if self._closed:
             raise StoreError("The client is closed; make a new one.")
-        keys = [request_key(request) for request in requests]
+        try:
+            keys = [request_key(request) for request in requests]
+        except InputError as error:
+            return [asyncio.create_task(_raised(error)) for _ in requests]
         stored = self.store.get_many(keys)
         if self.offline:
             new = {}
@@ -274,14 +279,15 @@ class Client:
 
     def missing(self, key: str, request: Request) -> MissingCall:
         """The error for a call that the store does not hold, offline."""
-        tags = "".join(
-            f", {name} {value}" for name, value in request.tags.items() if name not in ("generation", "replicate")
-        )
+        named = [f"{name} {value}" for name, value in request.tags.items() if value and name not in _NUMBERED]
+        what = [
+            f"role {request.role}", f"model {model_label(request.model)!r}", *named,
+            f"generation {request.generation}", f"replicate {request.replicate}", f"key {key[:12]}",
+        ]  # fmt: skip
         return MissingCall(
-            f"Offline, and the call is not in {self.store.path}: role {request.role}, "
-            f"model {model_label(request.model)!r}{tags}, generation {request.generation}, "
-            f"replicate {request.replicate}, key {key[:12]}. Run once with offline=False and a store that can be "
-            "written, or use the settings the calls were recorded with."
+            f"Offline, and the call is not in {self.store.path}: {', '.join(what)}. A notebook makes new calls with "
+            "an empty store (-p store=), run with offline=False and a store that can be written; or use the settings "
+            "the calls were recorded with."
         )
 
     # -- closing ------------------------------------------------------------------------------------------------------
@@ -291,15 +297,33 @@ class Client:
         """Dollars spent by this client, as far as prices are known."""
         return self.sender.budget.spent_usd
 
-    def close(self) -> None:
-        """Let calls under way finish (a few seconds), then close the store; doing it twice is fine."""
+    def close(self, finish_s: float = FINISH_S) -> None:
+        """Let requests that are out come back and store them, for `finish_s` seconds at most, then close the store.
+
+        Doing it twice is fine. From a coroutine: ``await client.aclose()``.
+        """
         if self._closed:
             return
         self._closed = True
-        if not self.underway.idle:
-            run_sync(self.underway.finish(FINISH_S))
-        if self._owns_store:
-            self.store.close()
+        try:
+            if not self.underway.idle:
+                run_sync(self.underway.finish(finish_s))
+        finally:
+            if self._owns_store:
+                self.store.close()
+
+    async def aclose(self, finish_s: float = FINISH_S) -> None:
+        """`close` that does not hold up the caller's loop; one who is cancelled meanwhile still waits for its end."""
+        closing = asyncio.get_running_loop().run_in_executor(None, self.close, finish_s)
+        cancelled = None
+        while not closing.done():
+            try:
+                await asyncio.shield(closing)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        closing.result()
+        if cancelled is not None:
+            raise cancelled
 
     def __enter__(self) -> Client:
         return self
@@ -310,6 +334,10 @@ class Client:
 
 async def _given(call: Call) -> Call:
     return call
+
+
+async def _raised(error: Exception) -> Call:
+    raise error
 
 
 _clients: dict[str, Client] = {}

@@ -16,7 +16,7 @@ _SECRET_HEADER = re.compile(r"auth|key|token|secret|password|credential|cookie|s
 _LOOKS_SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|gho|github_pat|glpat|pplx|r8|fw|nvapi)[-_][A-Za-z0-9*_\-]{6,}"
     r"|\bAIza[0-9A-Za-z_\-]{20,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w\-]{10,}\.[\w\-]+(?:\.[\w\-]+)?"
-    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+    r"|(?<=://)[^/\s]+(?=@)"
 )
 _AFTER_NAME = re.compile(
     r"""(?ix)(\b(?:bearer|basic)\s+

@@ -26,6 +26,20 @@ def why_missing(rows: pd.DataFrame) -> pd.Series:
     return rows["status"].astype(str) + ": " + given.where(given.notna(), "no reason given").astype(str)
 
 
+def rows_gone(results: pd.DataFrame) -> pd.Series:
+    """Beside the first row of each entry in each arm, how many generations of the arm the entry has no row of; else 0.
+
+    An interrupted run and a table that lost rows stay visible: what is not there cannot say so itself.
+    """
+    if not {"entry_id", "generation"} <= set(results):
+        return pd.Series(0, results.index)
+    arm = [name for name in ARM if name in results]
+    of_arm = [results[name] for name in arm]
+    expected = results["generation"].groupby(of_arm, dropna=False, sort=False).transform("nunique")
+    mine = results["generation"].groupby([*of_arm, results["entry_id"]], dropna=False, sort=False)
+    return (expected - mine.transform("size")).where(mine.cumcount() == 0, 0).astype(int)
+
+
 def in_words(counts: Mapping[str, int]) -> str:
     """Counts as text, the largest first: ``no_response: timeout 3, no_verdict: no_json 1``."""
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -60,13 +74,14 @@ def differ(some: int, n_some: int, others: int, n_others: int, gap_pp: int = MIS
 
 
 def missing_by_arm(df: pd.DataFrame) -> list[dict]:
-    """Per arm: rows, rows that are ok, and the others by status and reason."""
+    """Per arm: rows, rows that are ok, and the others by status and reason, generations without a row included."""
     found = []
-    for arm, rows in df.groupby(list(ARM), dropna=False, sort=True):
+    for arm, rows in df.assign(_gone=rows_gone(df)).groupby(list(ARM), dropna=False, sort=True):
         named = {name: value for name, value in zip(ARM, arm, strict=True) if value not in ("", 0)}
         lost = rows[rows["status"] != "ok"]
         counts = {"rows": len(rows), "ok": len(rows) - len(lost)}
-        found.append(named | counts | {"missing": dict(sorted(Counter(why_missing(lost)).items()))})
+        missing = Counter(why_missing(lost)) + Counter({"no row": int(rows["_gone"].sum())})
+        found.append(named | counts | {"missing": dict(sorted(missing.items()))})
     return found
 
 
@@ -76,14 +91,15 @@ class Took:
 
     ``n_calls`` are those that rows name (of the judge: answers that were judged), ``n_attempts`` what the judge was
     asked in all, ``n_requests`` the requests of calls of which their number is known, ``cost_usd`` likewise;
-    ``n_requests_unknown`` and ``n_cost_unknown`` count the calls of which it is not.
+    ``n_requests_unknown`` and ``n_cost_unknown`` count the calls of which it is not. ``cost_usd`` is None where it is
+    known of none. A structurer's "call" is a sorting of several; calls that two sortings share are paid for once.
     """
 
     n_calls: int
     n_attempts: int
     n_requests: int
     n_requests_unknown: int
-    cost_usd: float
+    cost_usd: float | None
     n_cost_unknown: int
 
 
@@ -94,9 +110,9 @@ class Completeness:
     Parameters
     ----------
     n_asked, n_scored : int
-        Rows.
+        Rows; generations without a row are asked too.
     missing : dict of str to int
-        Rows by status and reason (``no_verdict: timeout``); asking again may help.
+        Rows by status and reason (``no_verdict: timeout``, ``no row``); asking again may help.
     unscorable : dict of str to int
         The same for rows that their judge can never score; they are not missing.
     took : dict of str to Took
@@ -120,9 +136,10 @@ class Completeness:
         return int(self.n_missing > 0)
 
     @property
-    def cost_usd(self) -> float:
-        """Dollars as far as they are known; ``n_cost_unknown`` calls come on top."""
-        return sum(took.cost_usd for took in self.took.values())
+    def cost_usd(self) -> float | None:
+        """Dollars as far as they are known; ``n_cost_unknown`` calls come on top. None: known of no call."""
+        known = [took.cost_usd for took in self.took.values() if took.cost_usd is not None]
+        return sum(known) if known or not self.took else None
 
     @property
     def n_cost_unknown(self) -> int:
@@ -185,23 +202,49 @@ def completeness(results: pd.DataFrame) -> Completeness:
     lost = results[results["status"] != "ok"]
     never = lost["status_reason"].isin(UNSCORABLE) & (lost["status"] == "no_verdict")
     missing, unscorable = (dict(sorted(Counter(why_missing(part)).items())) for part in (lost[~never], lost[never]))
+    if gone := int(rows_gone(results).sum()):
+        missing["no row"] = gone
     took = {role: _took(results, role, key) for role, key in _CALLS.items() if key in results}
     took = {role: one for role, one in took.items() if one.n_calls}
-    return Completeness(len(results), len(results) - len(lost), missing, unscorable, took)
+    return Completeness(len(results) + gone, len(results) - len(lost), missing, unscorable, took)
 
 
 def _took(results: pd.DataFrame, role: str, key: str) -> Took:
-    calls = results[results[key].notna()].drop_duplicates(key)
+    names = ("judge_attempts", "structurer", f"{role}_requests", f"{role}_cost_usd")
+    # Rows of one call may know more or less of it (a table of version 1 joined to one of 2): what is known counts.
+    calls = results.loc[results[key].notna(), [key, *(name for name in names if name in results)]]
+    calls = calls.groupby(key, sort=False).first()
 
     def numbers(name: str) -> pd.Series:
         return calls[name].astype("float64") if name in calls else pd.Series(index=calls.index, dtype="float64")
 
     attempts = numbers("judge_attempts") if role == "judge" else pd.Series(1, index=calls.index)
     requests, costs = numbers(f"{role}_requests"), numbers(f"{role}_cost_usd")
+    if role == "structurer":
+        if "structurer" in calls:
+            costs = costs.mask(costs.isna() & (calls["structurer"] == "embedding"), 0.0)
+        costs = _each_call_once(costs)
     unknown = costs.isna() | attempts.isna()  # without their number, attempts before the last are not in the sum
-    if role == "structurer" and "structurer" in calls:
-        unknown &= calls["structurer"] != "embedding"
     return Took(
-        len(calls), int(attempts.fillna(1).sum()), int(requests.sum()), int(requests.isna().sum()), float(costs.sum()),
-        int(unknown.sum()),
+        len(calls), int(attempts.fillna(1).sum()), int(requests.sum()), int(requests.isna().sum()),
+        None if costs.isna().all() else float(costs.sum()), int(unknown.sum()),
     )  # fmt: skip
+
+
+def _each_call_once(costs: pd.Series) -> pd.Series:
+    """Costs of sortings, named by the keys of their calls, without what an earlier one paid for already.
+
+    Where a sorting shares only a part of the calls of another one, what is left to pay is not known: NaN.
+    """
+    paid: dict[frozenset, float] = {}  # parts that share no call
+    found = {}
+    for name in sorted(costs.index, key=lambda name: (name.count(" "), name)):
+        calls, cost = frozenset(name.split()), costs[name]
+        for part in [part for part in paid if part <= calls]:
+            calls, cost = calls - part, cost - paid[part]
+        if any(part & calls for part in paid):
+            cost = float("nan")
+        elif calls:
+            paid[calls] = cost
+        found[name] = cost if calls else 0.0
+    return pd.Series(found, dtype="float64").reindex(costs.index)

@@ -40,7 +40,10 @@ class Progress:
     def _show(self) -> None:
         self._last, self._shown = time.monotonic(), True
         other = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()) if status != "ok")
-        calls = ", ".join(f"{self._calls[name]} {name}" for name in ("made", "retries") if self._calls.get(name))
+        by_role = self._calls.get("by_role", {})  # what functions sort here is no call
+        made = sum(counts["made"] for role, counts in by_role.items() if role != "structurer")
+        counted = {"made": made, "retries": self._calls.get("retries")}
+        calls = ", ".join(f"{count} {name}" for name, count in counted.items() if count)
         parts = [f"{self.counts.total()}/{self.total} rows", other, calls and f"calls: {calls}"]
         text = f"structmem: {', '.join(part for part in parts if part)}"
         sys.stderr.write(f"\r{text}\033[K" if self._terminal else f"{text}\n")

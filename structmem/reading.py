@@ -11,7 +11,7 @@ import pandas as pd
 from .columns import KEY
 from .errors import InputError
 from .intervals import minimum_detectable_pp
-from .missing import in_words, why_missing
+from .missing import in_words, rows_gone, why_missing
 from .outcomes import is_echo, setting_words, told_apart
 from .stats import echo_rate, failure_rate
 
@@ -39,9 +39,10 @@ def cautious_reading(results: pd.DataFrame, differences: pd.DataFrame) -> None:
             print(f"Scored by {wanted[judge]}: these numbers show the pipeline, not an effect.")
     if set(results["structurer"].dropna()) & {"embedding"}:
         print("Sorted by an embedding model: not the paper's method.")
-    lost = results[results["status"] != "ok"]
-    if len(lost):
-        print(f"{len(lost)} of {len(results)} rows are not scored: {in_words(Counter(why_missing(lost)))}.")
+    gone = int(rows_gone(results).sum())
+    lost = Counter(why_missing(results[results["status"] != "ok"])) + Counter({"no row": gone})
+    if lost:
+        print(f"{lost.total()} of {len(results) + gone} rows are not scored: {in_words(lost)}.")
     if not len(differences):
         print("No arm has a baseline to be compared with.")
         return

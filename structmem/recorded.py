@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
-from .calls import STATUSES, Call
+from .calls import ROLES, STATUSES, Call
 from .errors import StoreError
 
 _NAMES = tuple(f.name for f in fields(Call) if f.name != "from_store")
@@ -26,6 +26,27 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 def _refuse(constant: str):
     raise ValueError(constant)
+
+
+def _halved(record: dict) -> bool:
+    """Whether a text of a record holds half of a surrogate pair."""
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+class _Twice(Exception):
+    """One key of a record stands there twice."""
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Twice(next(name for name in names if names.count(name) > 1))
+    return found
 
 
 class Recorded:
@@ -65,7 +86,11 @@ class Recorded:
                 continue
             where = f"{file} line {number}"
             try:
-                record = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+                record = json.loads(line.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_once)
+            except _Twice as error:
+                raise StoreError(
+                    f"{where}: the field {error.args[0]!r} is there twice; restore the file, or export it again."
+                ) from None
             except (ValueError, RecursionError):
                 if number > len(whole):  # no line end after it
                     warnings.warn(
@@ -92,6 +117,13 @@ class Recorded:
             if wrong:
                 raise StoreError(
                     f"{where}: {wrong[0]!r} is {record[wrong[0]]!r:.60}; restore the file, or export it again."
+                )
+            if (role := record.get("role", "answer")) not in ROLES:
+                raise StoreError(f"{where}: 'role' is {role!r:.60}; expected one of {list(ROLES)}.")
+            if b"\\ud" in line.lower() and _halved(record):
+                raise StoreError(
+                    f"{where}: a text holds half a character (a lone surrogate), which no file can hold; restore the "
+                    "file, or export it again."
                 )
             call = Call(**record, from_store=True)
             other = self._calls.setdefault(call.key, call)

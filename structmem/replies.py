@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import numbers
 import re
@@ -12,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from .listings import Menu, as_menu, names_several, on_menu, plain
 from .replytext import Parsed, ReplyError, is_blank, read_json, short, split_reasoning, text_of
 
 __all__ = [
@@ -25,10 +25,15 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})
 _FRACTION = re.compile(r"([0-9]{1,6})\s*+(?:/|out\s++of)\s*+([0-9]{1,6})", re.I)
 _MEMORY_NUMBER = re.compile(r"(?:(?:memory|mem|m|number|no|id)[\s_.:#-]*+|[#\[(]?)([0-9]{1,9})[\]).:]?", re.I)
 _ID_KEYS = ("memory", "memory_id", "memory_number", "id", "number", "index")
+_SEVERAL = "memories"
 _LABEL_KEYS = ("domain", "label", "category", "name")
 _LEAF_KEYS = ("subdomain", "subcategory", "leaf")
 _PROPOSAL_KEYS = ("domains", "subcategories", "subdomains", "leaves")
-_NONE = frozenset(("none", "none of the above", "none of these", "none of them", "no domain", "unclassified"))
+_NONE = frozenset(
+    "none|none of the above|none of these|none of them|none of the domains|none of these domains|no domain|"
+    "no category|no suitable domain|no matching domain|unclassified|unclassifiable|uncategorized|"
+    "uncategorised".split("|")
+)
 
 
 def read_score(value: object, low: int, high: int) -> tuple[int, str | None]:
@@ -100,7 +105,10 @@ def read_verdict(text: object, *, score_field: str, low: int, high: int, finish_
             keys = ", ".join(short(key) for key in list(value)[:5])
             raise ReplyError("invalid", f"no_score: expected the field {score_field!r}, found {keys or 'no field'}.")
         score, converted = read_score(value[score_field], low, high)
-        if any(_fold(key) == _fold(score_field) and value[key] != value[score_field] for key in value):
+        if any(
+            plain(key) == plain(score_field) and (isinstance(other, bool) or other != value[score_field])
+            for key, other in value.items()
+        ):
             raise ReplyError("ambiguous", f"two values for {score_field!r}, under keys that differ in case only.")
         said = value.get("reasoning")
         if not isinstance(said, str) or is_blank(said):
@@ -178,7 +186,7 @@ def read_assignments(
         Also ``invalid`` when the reply counts from another start than the prompt: a shift would relabel every memory.
     """
     asked = [str(i) for i in ids]
-    known, passed, menu = set(asked), set(others), _menu(labels)
+    known, passed, menu = set(asked), set(others), as_menu(labels)
 
     def accept(value: object) -> Assignments:
         pairs = _pairs(value, asked, menu)
@@ -219,30 +227,6 @@ def _first(item: Mapping, keys: Sequence[str]) -> object:
     return next((item[key] for key in keys if key in item), None)
 
 
-@functools.lru_cache(maxsize=1024)
-def _fold(name: str) -> str:
-    seen = "".join(c for c in name if unicodedata.category(c) != "Cf")  # what nobody sees is no difference
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", seen).strip().casefold())
-
-
-_Menu = tuple[frozenset[str], dict[str, str]]
-
-
-def _menu(labels: Iterable[str]) -> _Menu:
-    """The labels, and the folded spellings that belong to one of them only."""
-    exact = frozenset(labels)
-    owners: dict[str, set[str]] = {}
-    for label in exact:
-        owners.setdefault(_fold(label), set()).add(label)
-    return exact, {folded: min(own) for folded, own in owners.items() if len(own) == 1}
-
-
-def _on_menu(name: object, menu: _Menu) -> str | None:
-    if not isinstance(name, str):
-        return None
-    return name if name in menu[0] else menu[1].get(_fold(name))
-
-
 def _number(raw: object, known: set[str]) -> str | None:
     """A memory number as in the prompt; None when it is not a number at all."""
     if isinstance(raw, float) and raw.is_integer():
@@ -257,7 +241,7 @@ def _number(raw: object, known: set[str]) -> str | None:
     return str(int(written[1])) if written else None
 
 
-def _pairs(value: object, asked: Sequence[str], menu: _Menu) -> list[tuple[object, object]]:
+def _pairs(value: object, asked: Sequence[str], menu: Menu) -> list[tuple[object, object]]:
     """(raw number, raw label) of each statement of a reply, for the few obvious shapes."""
     known = set(asked)
     listed = isinstance(value, dict) and "assignments" in value
@@ -266,27 +250,37 @@ def _pairs(value: object, asked: Sequence[str], menu: _Menu) -> list[tuple[objec
         if value is None:
             return []
     if isinstance(value, list) and (value or listed) and all(isinstance(item, dict) for item in value):
-        return [_statement(item, known) for item in value]
+        return [said for item in value for said in _statements(item, known)]
     if isinstance(value, dict):
         labelled = any(key in value for key in _LABEL_KEYS)
-        if labelled and any(key in value for key in _ID_KEYS):
-            return [_statement(value, known)]
+        if labelled and (any(key in value for key in _ID_KEYS) or _numbered(value.get(_SEVERAL), known)):
+            return _statements(value, known)
         if any(_number(key, known) in known for key in value):
             return list(value.items())
-        if all(isinstance(numbers_, list) for numbers_ in value.values()) and any(_on_menu(key, menu) for key in value):
-            return [(number, label) for label, numbers_ in value.items() for number in numbers_]
+        lists = {label: numbers_ for label, numbers_ in value.items() if isinstance(numbers_, list)}
+        if any(on_menu(key, menu) for key in lists) and not any(on_menu(key, menu) for key in value.keys() - lists):
+            return [(number, label) for label, numbers_ in lists.items() for number in numbers_]
         if labelled and len(asked) == 1:
             return [(asked[0], value)]
     raise ReplyError("invalid", f"expected a list of objects with 'memory' and 'domain', found {short(value)}.")
 
 
-def _statement(item: dict, known: set[str]) -> tuple[object, object]:
+def _numbered(value: object, known: set[str]) -> bool:
+    return isinstance(value, list) and any(_number(raw, known) in known for raw in value)
+
+
+def _statements(item: dict, known: set[str]) -> list[tuple[object, object]]:
+    said = {key: item[key] for key in (*_LABEL_KEYS, *_LEAF_KEYS) if key in item}
     given = [item[key] for key in _ID_KEYS if key in item]
-    raw = next((value for value in given if _number(value, known) is not None), given[0] if given else None)
-    return raw, {key: item[key] for key in (*_LABEL_KEYS, *_LEAF_KEYS) if key in item}
+    if not given and _numbered(item.get(_SEVERAL), known):
+        return [(number, said) for number in item[_SEVERAL]]
+    numbered = {number: raw for raw in given if (number := _number(raw, known)) is not None}
+    if len(numbered) > 1:  # which of the two is the memory's cannot be told
+        return [(" or ".join(numbered), said)]
+    return [(next(iter(numbered.values()), given[0] if given else None), said)]
 
 
-def _outcome(label: object, menu: _Menu, allow_new: bool) -> tuple[str, object]:
+def _outcome(label: object, menu: Menu, allow_new: bool) -> tuple[str, object]:
     """('label' | 'new' | 'none' | 'bad', what)."""
     for _ in range(2):  # the label of a statement, which may itself be an object with a label
         if isinstance(label, dict):
@@ -294,14 +288,14 @@ def _outcome(label: object, menu: _Menu, allow_new: bool) -> tuple[str, object]:
             label = label[0] if isinstance(label, list) and len(label) == 1 else label
             if isinstance(label, str) and isinstance(leaf, str) and leaf.strip():
                 label = f"{label.strip()}/{leaf.strip()}"
-    if (name := _on_menu(label, menu)) is not None:
+    if (name := on_menu(label, menu)) is not None:
         return "label", name
     if not isinstance(label, str):
         return "bad", label
-    if _fold(label).rstrip(".") in _NONE:
+    if plain(label).rstrip(".") in _NONE:
         return "none", label
     clean = _clean_name(label)
-    return ("new", clean) if allow_new and clean else ("bad", label)
+    return ("new", clean) if allow_new and clean and not names_several(clean, menu) else ("bad", label)
 
 
 def _clean_name(name: object) -> str | None:
@@ -352,7 +346,7 @@ def read_proposal(text: object, *, domains: Iterable[str], finish_reason: str | 
     ------
     ReplyError
     """
-    menu = _menu(domains)
+    menu = as_menu(domains)
 
     def accept(value: object) -> Proposal:
         inner, keyed = value, False
@@ -369,7 +363,7 @@ def read_proposal(text: object, *, domains: Iterable[str], finish_reason: str | 
         kept: dict[str, dict[str, str]] = {}
         left_out = []
         for domain, names in pairs:
-            owner = _on_menu(domain, menu)
+            owner = on_menu(domain, menu)
             if owner is None:
                 left_out.append(f"domain {short(domain)}")
                 continue
@@ -380,7 +374,7 @@ def read_proposal(text: object, *, domains: Iterable[str], finish_reason: str | 
                 if clean is None:
                     left_out.append(f"name {short(name)} of {owner}")
                 else:
-                    mine.setdefault(_fold(clean), clean)
+                    mine.setdefault(plain(clean), clean)
         if not kept and (left_out or not keyed):
             raise ReplyError("invalid", f"no domain of the menu; found {', '.join(left_out[:5]) or 'nothing'}.")
         found = Proposal((owner, list(names.values())) for owner, names in kept.items())

@@ -11,6 +11,8 @@ from .replytext import is_blank, split_reasoning, text_of
 
 # litellm calls every reason to stop that it does not know "stop", also these, of Mistral, vLLM and OpenRouter.
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "max_length", "model_length", "token_limit"})
+PAID = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd")
+MOST_TOKENS, MOST_DOLLARS = 10**12, 1e9  # of one request; a larger number is an error, and a sum of them might overflow
 _BROKEN = frozenset({"error", "abort", "aborted", "cancelled", "canceled"})
 
 
@@ -53,8 +55,9 @@ def from_json(text: object) -> _Fields | None:
 
 
 def read_replies(
-    response, route: str, *, texts: Iterable[str] = (), cost: float | None = None, adds_cached: bool = False
-) -> list[Reply]:
+    response, route: str, *, texts: Iterable[str] = (), cost: float | None = None, adds_cached: bool = False,
+    most: int | None = None,
+) -> list[Reply]:  # fmt: skip
     """One `Reply` for each choice of a chat completion; without choices one that says so.
 
     Parameters
@@ -69,6 +72,8 @@ def read_replies(
         US dollars of the request, where the provider does not say them itself.
     adds_cached : bool
         Whether tokens read from a cache may stand beside the prompt tokens, instead of being a part of them.
+    most : int, optional
+        Choices that were asked for: more are left out, and what they cost falls to the others.
 
     Returns
     -------
@@ -78,8 +83,8 @@ def read_replies(
     """
     usage = getattr(response, "usage", None)
     counted = _counts(usage)
-    said = getattr(usage, "cost", None)
-    cost = float(said) if isinstance(said, int | float) and not isinstance(said, bool) else cost
+    said = dollars(getattr(usage, "cost", None))
+    cost = cost if said is None else said
     hidden = getattr(response, "_hidden_params", None) or {}
     common = Reply(
         None,
@@ -89,7 +94,7 @@ def read_replies(
     choices = getattr(response, "choices", None) or []
     replies = [_read_choice(choice, common) for choice in choices]
     replies = [reply for reply in replies if reply.reason != "error"] or replies
-    replies = replies or [replace(common, reason="empty", detail="The reply holds no choice at all.")]
+    replies = replies[:most] or [replace(common, reason="empty", detail="The reply holds no choice at all.")]
     read, cached = counted["input_tokens"], counted["cached_tokens"] or 0
     if read and (adds_cached or cached > read):
         read += cached
@@ -110,8 +115,17 @@ def share(replies: list[Reply], totals: Mapping[str, float | None]) -> list[Repl
     return [replace(reply, **(parts if place else rest)) for place, reply in enumerate(replies)]
 
 
+def add_paid(reply: Reply, others: Iterable[Reply]) -> Reply:
+    """A reply with the counts and the cost of others added that were paid for in vain; unknown ones add nothing."""
+    sums = {}
+    for name in PAID:
+        known = [value for one in (reply, *others) if (value := getattr(one, name)) is not None]
+        sums[name] = sum(known) if known else None
+    return replace(reply, **sums)
+
+
 def _counts(usage: object) -> dict[str, int | None]:
-    given, made = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
+    given, made = (count(getattr(usage, name, None)) for name in ("prompt_tokens", "completion_tokens"))
     if not given:  # litellm writes 0 where a server does not count; no prompt is without a token
         given, made = None, made or None
     details = getattr(usage, "prompt_tokens_details", None)
@@ -125,9 +139,22 @@ def _counts(usage: object) -> dict[str, int | None]:
     return {
         "input_tokens": given,
         "output_tokens": made,
-        "cached_tokens": max((number for number in cached if isinstance(number, int)), default=None),
-        "reasoning_tokens": thought,
+        "cached_tokens": max((number for number in map(count, cached) if number is not None), default=None),
+        "reasoning_tokens": count(thought),
     }
+
+
+def count(value: object) -> int | None:
+    """A number of tokens; None for what is none: words, fractions, below 0, or more than any text has."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_TOKENS:
+        return None
+    return int(value) if value == int(value) else None
+
+
+def dollars(value: object) -> float | None:
+    """A cost in US dollars; None for what is none."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST_DOLLARS
+    return float(value) if good else None
 
 
 def _read_choice(choice: object, common: Reply) -> Reply:

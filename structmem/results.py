@@ -69,6 +69,8 @@ def validate(df: pd.DataFrame, where: str = "results") -> pd.DataFrame:
     newest = int(df["schema_version"].max())
     if newest > SCHEMA_VERSION:
         raise InputError(f"{where}: schema version {newest}; this structmem reads up to {SCHEMA_VERSION}: update it.")
+    if (oldest := int(df["schema_version"].min())) < 1:
+        raise InputError(f"{where}: schema version {oldest}; the first is 1. Was the table edited?")
     nameless = [name for name in KEY if df[name].isna().any()]
     if nameless:
         rows = [place + 1 for place in df.index[df[nameless].isna().any(axis=1)][:3]]
@@ -144,6 +146,11 @@ def read_results(source: str | Path | pd.DataFrame | Iterable[str | Path]) -> pd
     ------
     InputError
         When nothing matches, or for the reasons of `validate`.
+
+    Warns
+    -----
+    UserWarning
+        When a file holds another number of rows than the manifest beside it says: the rates are over what is left.
     """
     if isinstance(source, pd.DataFrame):
         return validate(source)
@@ -160,6 +167,14 @@ def read_results(source: str | Path | pd.DataFrame | Iterable[str | Path]) -> pd
             )
         files += found
     tables = [_read_file(file) for file in files]
+    for file, table in zip(files, tables, strict=True):
+        rows = _manifest_says(file).get("rows")
+        if isinstance(rows, int) and rows != len(table):
+            warnings.warn(
+                f"{file.name} holds {len(table)} rows, its manifest says {rows}: it was changed since it was written, "
+                "and what is gone is in no rate. Restore it, or run again (finished calls are kept) and save it anew.",
+                stacklevel=2,
+            )
     if len(tables) == 1:
         return validate(tables[0], files[0].name)
     tables = [validate(table, file.name) for table, file in zip(tables, files, strict=True)]
@@ -193,11 +208,16 @@ def _manifest_of(path: Path) -> Path:
 
 def _noted(path: Path) -> dict:
     """What a CSV cannot hold of a run: its parameters, from the manifest beside it."""
-    try:
-        found = json.loads(_manifest_of(path).read_text(encoding="utf-8"))["parameters"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
+    found = _manifest_says(path).get("parameters")
     return {"parameters": found} if found else {}
+
+
+def _manifest_says(path: Path) -> dict:
+    try:
+        found = json.loads(_manifest_of(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _concat(tables: list[pd.DataFrame]) -> pd.DataFrame:
@@ -313,26 +333,45 @@ def save_results(df: pd.DataFrame, path: str | Path) -> Path | None:
 
     Rows of other keys that the file already holds stay (see `merge_results`), so a model is added without rerunning the
     others. A finished row takes the place of an older one with its key, with a warning when the two differ: the calls
-    behind both are in the store. An empty `path` writes nothing and returns None.
+    behind both are in the store. Where the old file cannot be read or joined, it stays as it is and the results go
+    beside it (``results.new.parquet``). An empty `path` writes nothing and returns None.
+
+    Returns
+    -------
+    Path or None
+        The file that was written.
 
     Warns
     -----
     UserWarning
-        When rows are replaced by different ones, and as `merge_results`.
+        When rows are replaced by different ones, when the results go beside the old file, and as `merge_results`.
     """
     if not path:
         return None
     path = in_project(path)
+    df = validate(df)
     if path.exists():
-        df, old = validate(df), read_results(path)
-        what = ["answer_key", "context_sha256"]
-        finished = df[df["status"] == "ok"].set_index(list(KEY))[what]
-        again = old.set_index(list(KEY)).index.isin(finished.index)
-        before = old[again].set_index(list(KEY))[what]
-        if n := int((before.fillna("") != finished.reindex(before.index).fillna("")).any(axis=1).sum()):
-            warnings.warn(f"{n} rows of {path.name} were replaced by this run's, which differ.", stacklevel=2)
-        df = merge_results(old[~again], df)
+        try:
+            df = _joined(df, read_results(path), path.name)
+        except InputError as error:
+            beside = save_results(df, path.with_name(f"{path.stem}.new{path.suffix}"))
+            warnings.warn(
+                f"{path.name} was left as it is, and this run's results are in {beside.name} beside it: {error}",
+                stacklevel=2,
+            )
+            return beside
     return write_results(df, path)
+
+
+def _joined(df: pd.DataFrame, old: pd.DataFrame, name: str) -> pd.DataFrame:
+    """New results with the rows of older ones that they do not replace."""
+    what = ["answer_key", "context_sha256"]
+    finished = df[df["status"] == "ok"].set_index(list(KEY))[what]
+    again = old.set_index(list(KEY)).index.isin(finished.index)
+    before = old[again].set_index(list(KEY))[what]
+    if n := int((before.fillna("") != finished.reindex(before.index).fillna("")).any(axis=1).sum()):
+        warnings.warn(f"{n} rows of {name} were replaced by this run's, which differ.", stacklevel=3)
+    return merge_results(old[~again], df)
 
 
 def _replace(path: Path, write) -> str:

@@ -269,6 +269,11 @@ def failure(error: Exception, where: str, what: str) -> StoreError:
         advice = "the disk is full; make room and run again: finished calls are kept."
     elif "locked" in said or "busy" in said:
         advice = f"another process held it for over {BUSY_SECONDS} s; run again when that one is done."
+    elif ("malformed" in said or "disk I/O" in said) and _has_links(where):
+        advice = (
+            "the file has several names (hard links), and its log may lie beside another one; give that name, or "
+            "restore a copy if it is damaged."
+        )
     elif "malformed" in said or "not a database" in said:
         advice = "the file is damaged or only half written; move it away, or restore a copy."
     elif "readonly" in said or "read-only" in said or "unable to open" in said:
@@ -276,6 +281,13 @@ def failure(error: Exception, where: str, what: str) -> StoreError:
     else:
         advice = "check the disk, or give another store."
     return StoreError(f"The store {where} could not be {what} ({said}): {advice}")
+
+
+def _has_links(where: str) -> bool:
+    try:
+        return os.stat(where).st_nlink > 1
+    except (OSError, ValueError):
+        return False
 
 
 def one(db: sqlite3.Connection, sql: str):

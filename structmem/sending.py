@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import transport
 from .budget import Budget
@@ -16,6 +16,7 @@ from .failures import Failure
 from .functions import call_function
 from .limits import LONGEST_WAIT_S, Limit, Shut
 from .masking import Masker
+from .responses import add_paid
 from .transport import Reply, Target
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 60.0
@@ -38,6 +39,9 @@ class Trip:
     task: asyncio.Task | None = None
     sending = False  # once it is, it is paid for
     dropped = False  # nobody waited any more before it was sent
+    ending = False  # the client is closing: nothing is sent again
+    paid: tuple = ()  # replies that were paid for in vain, and asked for again
+    requests = 0  # made for it before it went its own way
 
     def wanted(self) -> bool:
         """Whether anybody still waits."""
@@ -229,10 +233,11 @@ class Sender:
             The last outcome, and when and how it was got: `called_at` and `latency_s` are those of the last request.
         """
         limit, requests, empty, looked = way.limit, 0, 0, transport.clock()
-        reserved = self.budget.reserve(request, n)
+        free, refused_at = 0, None  # refusals that do not count, and when the first one came
+        reserved = await self.budget.reserve(request, n)
         try:
             while True:
-                outcome, told = None, None
+                outcome = None
                 try:
                     place = await limit.enter()
                 except Shut as shut:
@@ -240,7 +245,7 @@ class Sender:
                         "error", f"Not sent: the provider refuses every request, for {shut.seconds:.0f} s more as far "
                         "as is known. Run again later; finished calls are kept.",
                     )  # fmt: skip
-                    return outcome, {"called_at": timestamp(), "latency_s": None, "requests": requests}
+                    return self._with_paid(outcome, trip, timestamp(), None, requests)
                 try:
                     # It may have waited here for hours, while another process did the same work.
                     if transport.clock() - looked > LOOK_AGAIN_S:
@@ -256,28 +261,45 @@ class Sender:
                     if isinstance(outcome, Failure):
                         # A server of one's own that has too much to do may say nothing, and be late.
                         refused = outcome.throttled or outcome.reason == "timeout" or None
-                        told = outcome.wait_s
+                        if outcome.wait_s and way.target is not None and not way.target.slots:
+                            limit.hold(outcome.wait_s)
                     elif outcome is not None:
                         refused = False
-                    if told and way.target is not None and not way.target.slots:
-                        limit.hold(told)
                     limit.leave(place, refused)
                 self.counts["requests"] += 1
-                for reply in outcome if isinstance(outcome, list) else (outcome,):
-                    if isinstance(reply, Reply):  # also one that is asked for again: it is paid for
+                failed = isinstance(outcome, Failure)
+                paid = outcome if isinstance(outcome, list) else (outcome.paid,) if failed else (outcome,)
+                for reply in paid:
+                    if isinstance(reply, Reply):  # also one that is asked for again
                         self.budget.charge(request, reply, reserved / n)
-                empty += isinstance(outcome, Reply) and is_hiccup(outcome)
-                wait = self._wait(outcome, requests, empty, request)
-                enough = isinstance(outcome, Failure) or self.budget.covers()
-                if wait is None or not trip.wanted() or not enough:
-                    return outcome, {"called_at": called_at, "latency_s": latency, "requests": requests}
+                if failed and outcome.throttled and self.max_retries > 1:
+                    refused_at = refused_at or started
+                    free = free + 1 if transport.clock() - refused_at < LONGEST_WAIT_S else 0
+                empty += not failed and not isinstance(outcome, list) and is_hiccup(outcome)
+                wait = self._wait(outcome, requests, free, empty, request)
+                enough = failed or self.budget.covers()
+                if wait is None or trip.ending or not trip.wanted() or not enough:
+                    return self._with_paid(outcome, trip, called_at, latency, requests)
                 trip.sending = False
+                trip.paid += tuple(reply for reply in paid if reply is not None)
                 self.counts["retries"] += 1
                 await asyncio.sleep(wait)
         finally:
             self.budget.release(reserved)
 
-    def _wait(self, outcome: Reply | list | Failure, requests: int, empty: int, request: Request) -> float | None:
+    def _with_paid(self, outcome, trip: Trip, called_at: str, latency_s: float | None, requests: int) -> tuple:
+        """What `send_until_done` returns: replies that were paid for in vain count with what came of them."""
+        if trip.paid and isinstance(outcome, list):
+            outcome = [add_paid(outcome[0], trip.paid), *outcome[1:]]
+        elif trip.paid and isinstance(outcome, Failure):
+            outcome = replace(outcome, paid=add_paid(outcome.paid or Reply(None), trip.paid))
+        elif trip.paid:
+            outcome = add_paid(outcome, trip.paid)
+        return outcome, {"called_at": called_at, "latency_s": latency_s, "requests": requests + trip.requests}
+
+    def _wait(
+        self, outcome: Reply | list | Failure, requests: int, free: int, empty: int, request: Request
+    ) -> float | None:
         """Seconds until the next request; None if there shall be none."""
         if isinstance(outcome, Failure):
             again, most = outcome.retry, self.max_retries
@@ -287,11 +309,13 @@ class Sender:
             # An empty reply is mostly a hiccup; one that thinking has used up would come out the same.
             hiccup = isinstance(outcome, Reply) and is_hiccup(outcome)
             again, most = hiccup and empty <= EMPTY_AGAIN and not callable(request.model), self.max_retries
-        if not again or requests > most:
+        if not again or requests - free > most:
             return None
         told = getattr(outcome, "wait_s", None)
-        if told is None:
-            return min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (requests - 1)) * random.uniform(0.5, 1.5)
+        backoff = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(requests - 1, 30)) * random.uniform(0.5, 1.5)
+        # Some say 0, or a date by a clock that is late, again and again.
+        if told is None or (requests > 1 and told < backoff):
+            return backoff
         # Spread those who were told the same time, but never come early.
         return told + random.uniform(0, 0.25 + told / 10) if told <= LONGEST_WAIT_S else None
 
@@ -312,9 +336,12 @@ class Sender:
             error = self.masker.mask(self._hide(error))[:LONGEST_ERROR]
             error += f" (after {requests} requests)" if requests > 1 else ""
         if isinstance(outcome, Failure):
+            paid = outcome.paid or Reply(None)
             return Call(
                 key, "no_response", outcome.reason, model=label, role=request.role, generation=request.generation,
-                replicate=request.replicate, attempt=request.attempt, params_sent=sent, error=error, **details,
+                replicate=request.replicate, attempt=request.attempt, params_sent=sent, error=error,
+                input_tokens=paid.input_tokens, output_tokens=paid.output_tokens, cached_tokens=paid.cached_tokens,
+                reasoning_tokens=paid.reasoning_tokens, cost_usd=self.budget.cost(request, paid), **details,
             )  # fmt: skip
         self._reached.add(label)
         hide = self._hide

@@ -12,7 +12,7 @@ import pandas as pd
 from .comparisons import paired_differences, reductions
 from .errors import InputError
 from .intervals import minimum_detectable_pp, wilson_clustered
-from .missing import MISSING_GAP_PP, TRUNCATED_GAP_PP, differ, in_words, why_missing
+from .missing import MISSING_GAP_PP, TRUNCATED_GAP_PP, differ, in_words, rows_gone, why_missing
 from .outcomes import (
     ARM,
     NONE,
@@ -170,8 +170,9 @@ def arm_summary(results: pd.DataFrame, by: str | Iterable[str] = ("model", "stru
     Returns
     -------
     DataFrame
-        One row per group and failure type: ``n_asked`` rows; ``n_ok``, ``n_no_response``, ``n_no_verdict``, which add
-        up to it; ``reasons`` in words ('no_response: timeout 3'); ``unscored_share`` of rows; ``truncated_share`` of
+        One row per group and failure type: ``n_asked`` rows, generations without a row included ('no row' in the
+        reasons); ``n_ok``, ``n_no_response``, ``n_no_verdict``, which add up to the rows that are there; ``reasons``
+        in words ('no_response: timeout 3'); ``unscored_share`` of rows; ``truncated_share`` of
         answers; ``n_escaped``; ``unclassified_share`` of the memories shown (NaN: not known); ``warning`` where an
         arm's share lies more than 5 pp (unscored) or 10 pp (truncated) above the lowest of the arms of the same model,
         failure type and judge, or less where Fisher's exact test is significant (at .05 over the number of pairs).
@@ -180,26 +181,28 @@ def arm_summary(results: pd.DataFrame, by: str | Iterable[str] = ("model", "stru
     check_results(results, by)
     arm = [column for column in ARM if column in results]
     rows = keep_none(results, [*arm, *by, "failure_type"])
+    rows["_gone"] = 0 if "generation" in by else rows_gone(rows)
     keys = _keys(rows, arm, by)
     table = []
     for key, group in rows.groupby(keys, sort=False):
-        lost = group[group["status"] != "ok"]
+        lost, gone = group[group["status"] != "ok"], int(group["_gone"].sum())
+        n_asked, n_lost = len(group) + gone, len(lost) + gone
         answered = group["status"] != "no_response"
         cut = _true(group, "truncated")[answered]
         table.append(
             dict(zip(keys, key, strict=True))
             | ({"arm": _label(group)} if "structure" in by else {})
-            | {"n_asked": len(group)}
+            | {"n_asked": n_asked}
             | {f"n_{status}": int((group["status"] == status).sum()) for status in ("ok", "no_response", "no_verdict")}
-            | {"reasons": in_words(Counter(why_missing(lost)))}
-            | {"unscored_share": len(lost) / len(group), "truncated_share": _mean(cut)}
+            | {"reasons": in_words(Counter(why_missing(lost)) | {"no row": gone})}
+            | {"unscored_share": n_lost / n_asked, "truncated_share": _mean(cut)}
             | {"n_escaped": int(_true(group, "escaped").sum()), "unclassified_share": _share_unclassified(group)}
-            | {"n_lost": len(lost), "n_truncated": int(cut.sum()), "n_answered": int(answered.sum())}
+            | {"n_lost": n_lost, "n_truncated": int(cut.sum()), "n_answered": int(answered.sum())}
         )
-    if not table:
-        return pd.DataFrame(columns=[*keys, "n_asked"])
-    table = sort_arms(pd.DataFrame(table), ["failure_type", *keys])
-    assert table["n_asked"].sum() == len(results)  # a row in no group, or in two, would be a wrong count unseen
+    columns = [*keys, *(["arm"] if "structure" in by else []), *_SUMMED, *_COUNTS]
+    table = sort_arms(pd.DataFrame(table, columns=list(dict.fromkeys(columns))), ["failure_type", *keys])
+    # A row in no group, or in two, would be a wrong count unseen.
+    assert table["n_asked"].sum() == len(results) + rows["_gone"].sum()
     return _warned(table, keys)
 
 
@@ -213,6 +216,10 @@ def _true(rows: pd.DataFrame, column: str) -> pd.Series:
     return rows[column].eq(True).fillna(False).astype(bool) if column in rows else pd.Series(False, rows.index)
 
 
+_SUMMED = (
+    "n_asked", "n_ok", "n_no_response", "n_no_verdict", "reasons", "unscored_share", "truncated_share", "n_escaped",
+    "unclassified_share",
+)  # fmt: skip
 # Counts that only the warnings need: the tables show them in other columns.
 _COUNTS = ("n_lost", "n_truncated", "n_answered")
 _COMPARED = (

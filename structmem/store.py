@@ -165,6 +165,10 @@ class Store:
         """
         if self.path != ":memory:" and os.path.exists(path) and os.path.samefile(path, self.path):
             raise InputError(f"{path} is the store itself; give another file for its calls.")
+        if os.path.exists(path) and Path(path).suffix != ".jsonl":  # an older export may go, nothing else
+            raise InputError(
+                f"{path} is there already and is no .jsonl file, so it was left as it is; name the export *.jsonl."
+            )
         wanted = None if keys is None else set(keys)
         return write_records(path, (call for call in self._every(failures) if wanted is None or call.key in wanted))
 

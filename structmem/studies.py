@@ -159,7 +159,10 @@ _TOO_WIDE = ("threshold", "interval", "best_case", "worst_case", "n_escaped", "u
 def _text(table) -> str:
     from .tables import show
 
-    return str(show(table.drop(columns=[column for column in _TOO_WIDE if column in table])))
+    # Where rows are missing, the bounds say how much that could matter.
+    missing = "n_unscored" in table and bool(table["n_unscored"].fillna(0).any())
+    kept = ("best_case", "worst_case") if missing else ()
+    return str(show(table.drop(columns=[column for column in _TOO_WIDE if column in table and column not in kept])))
 
 
 def study(
@@ -187,7 +190,8 @@ def study(
     Returns
     -------
     (Path or None, int)
-        The results file, None when the user said no; and the exit status: 0 only if every row that can be scored is.
+        The results file, None when the user said no; and the exit status: 0 if every row that can be scored is, 1 if
+        not, 2 if nothing was run.
 
     Raises
     ------
@@ -198,7 +202,7 @@ def study(
     """
     from .calls import model_label
     from .data import load_entries
-    from .experiment import plan, run
+    from .experiment import finished, plan, run
     from .judges import judge_model_settings, load_judge
     from .llm import MAX_CONCURRENCY
     from .missing import completeness
@@ -216,13 +220,18 @@ def study(
     if load_judge(judge).asks_model:
         connection_check(*judge_model_settings(judge_model, None), say)
     say(str(count))
+    if done := finished(entries, **settings):
+        say(f"{done:,} of these rows are finished in the store and cost nothing; {count.rows - done:,} are left.")
+    if judge == "echo" and (mute := sum(entry.failure_type == "sycophancy" for entry in entries)):
+        say(f"The echo measure scores no sycophancy: {mute} of {len(entries)} entries are answered and not scored.")
     if budget_usd is not None and count.cost_usd is None and not allow_unpriced:
         raise InputError(
             "the price of a model is not known, so a budget cannot be kept: leave --budget out, or say "
             "--allow-unpriced (unpriced calls then count as nothing). No call of the run was made."
         )
     if not confirm("Run it?"):
-        return None, 1
+        say("Not run.")
+        return None, 2
     results = run(
         entries, **settings, budget_usd=budget_usd, allow_unpriced=allow_unpriced, timeout_s=timeout_s,
         max_concurrency=MAX_CONCURRENCY if max_concurrency is None else max_concurrency, progress=True,
@@ -236,11 +245,47 @@ def study(
         say(f"{error} Only this run is shown; name another --results folder to keep them apart.\n")
         say(outcome_tables([path]))
     say(f"Results: {path}")
-    if results.attrs.get("stopped"):
-        say(f"Stopped before the end: {results.attrs['stopped']} Run again to go on; finished calls are kept.")
+    for line in (*_equal_layouts(results), *_this_run(results)):
+        say(line)
     done = completeness(results)
     say(str(done))
     return path, done.exit_status
+
+
+def _this_run(results) -> list[str]:
+    """What was asked now, as against what the table holds; why the run stopped; and what went wrong most often."""
+    calls, lines = results.attrs["calls"], []
+    made = [f"{count:,} {_CALLS.get(role, role)}" for role, count in calls["made"].items() if count]
+    cost = f", ${calls['cost_usd']:.4f} as far as prices are known" if calls["cost_usd"] else ""
+    lines.append(
+        f"This run made {', '.join(made) or 'no calls'} ({calls['retries']:,} retries{cost}). The whole table:"
+    )
+    if results.attrs.get("stopped"):
+        lines.insert(0, f"Stopped before the end: {results.attrs['stopped']}")
+    lost = results.loc[results["status"] != "ok", "status_detail"].dropna()
+    if len(lost):
+        often = lost.value_counts()
+        lines.insert(0, f"Most frequent trouble ({often.iloc[0]} rows): {often.index[0]}")
+    return lines
+
+
+_CALLS = {"answer": "answers", "judge": "verdicts", "classifier": "sortings", "proposer": "proposals"}
+
+
+def _equal_layouts(results) -> list[str]:
+    """Structures that gave an entry the same context: such rows share their answers, so they show no difference."""
+    contexts = results.drop_duplicates(["entry_id", "structure"]).pivot(
+        index="entry_id", columns="structure", values="context_sha256"
+    )
+    lines, names = [], sorted(contexts)
+    for place, one in enumerate(names):
+        for other in names[place + 1 :]:
+            both = contexts[[one, other]].dropna()
+            if same := int((both[one] == both[other]).sum()):
+                lines.append(
+                    f"{one} and {other} came out equal in {same} of {len(both)} entries: asked once, for both."
+                )
+    return lines
 
 
 def connection_check(model: str, params: Mapping, options: Mapping, say: Callable[[str], None]) -> None:

@@ -15,10 +15,10 @@ from . import background
 from .addresses import on_this_machine, server_address, shown
 from .calls import Request, asked, model_label, text_digest
 from .errors import IMPORTING, InputError, SetupError
-from .failures import LONGEST, Failure, classify
+from .failures import LONGEST, Failure, classify, status_of
 from .prices import cache_minimum, estimate_tokens, price
 from .replytext import is_blank, text_of
-from .responses import Reply, from_json, read_replies, share
+from .responses import Reply, add_paid, count, dollars, from_json, read_replies, share
 from .responses import visible as visible  # functions read their replies by the same rule
 
 # litellm's own settings that would undo what the client promises: one retry layer, one store, one reply per call.
@@ -252,20 +252,22 @@ async def exchange(request: Request, target: Target, sent: dict, timeout_s: floa
     try:
         replies = read_replies(
             response, target.route, texts=texts, cost=None if unpriced else _cost(response, request),
-            adds_cached=target.leaves_machine and target.route != "hosted_vllm",
+            adds_cached=target.leaves_machine and target.route != "hosted_vllm", most=n,
         )  # fmt: skip
     except Exception as error:
         return classify(error, timeout_s, sent), wire.url
-    if replies[0].reason == "error":
-        return Failure("error", replies[0].detail, retry=True), wire.url
     if target.route == "local":
         replies = [replace(reply, cost_usd=0.0) for reply in replies]
+    if replies[0].reason == "error":
+        paid = add_paid(replies[0], replies[1:])
+        counted = paid.input_tokens is not None or paid.cost_usd is not None
+        return Failure("error", paid.detail, retry=True, paid=paid if counted else None), wire.url
     return replies if n > 1 else replies[0], wire.url
 
 
 def _failed(error: Exception, timeout_s: float, sent: Mapping, wire: _Wire) -> Failure:
     failure = classify(error, timeout_s, sent, wire.url)
-    if wire.reply is None or failure.reason != "error" or 400 <= (getattr(error, "status_code", None) or 0) < 500:
+    if wire.reply is None or failure.reason != "error" or 400 <= (status_of(error) or 0) < 500:
         return failure
     # Mostly a proxy's page, or a body cut on its way. Whole, since a key in it is known only as long as it is whole.
     said = " ".join(wire.reply[:LONGEST].split())
@@ -316,7 +318,7 @@ def _texts(messages: Iterable[Mapping]) -> list[str]:
 
 def _cost(response: object, request: Request) -> float | None:
     """Dollars by litellm's reckoning; its 0 for a model whose price nobody knows is no price."""
-    cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
+    cost = dollars((getattr(response, "_hidden_params", None) or {}).get("response_cost"))
     known = price(request.model) if not cost else None
     return cost or (0.0 if known is not None and not known.input and not known.output else None)
 
@@ -338,7 +340,7 @@ async def embed(
         return classify(error, timeout_s, sent)
     if len(vectors) != len(texts):
         return Failure("error", f"The provider returned {len(vectors)} embeddings for {len(texts)} texts.")
-    total = getattr(getattr(response, "usage", None), "prompt_tokens", None) or None
+    total = count(getattr(getattr(response, "usage", None), "prompt_tokens", None)) or None
     served = getattr(response, "model", None)
     replies = [Reply(vector, None, "stop", served, target.route) for vector in vectors]
     counts = {

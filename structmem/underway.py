@@ -32,6 +32,7 @@ class Underway:
         self.flights: dict[str, Flight] = {}
         self._takes_n: dict[tuple, bool | None] = {}
         self._others: set[Trip] = set()
+        self._closing = False
 
     async def ask(self, key: str, request: Request, accept: Callable | None) -> tuple[Call, object]:
         """Join the call if it is under way, else make it; one who is cancelled does not take it from the others."""
@@ -150,7 +151,7 @@ class Underway:
     def _alone(self, flight: Flight) -> None:
         """Give one of several its own request, if anybody still waits for it."""
         flight.trip = flight
-        if flight.wanted():
+        if flight.wanted() and not self._closing:
             self._start(flight)
         else:
             self._land(flight, asyncio.CancelledError())
@@ -188,10 +189,14 @@ class Underway:
     async def finish(self, seconds: float) -> None:
         """Let requests that are paid for finish for a while; drop the others."""
         trips = {flight.trip for flight in self.flights.values()} | self._others
+        self._closing = True
         for trip in trips:
+            trip.ending = True
             if not trip.sending:
                 trip.task.cancel()
-        if trips:
-            _, late = await asyncio.wait([trip.task for trip in trips], timeout=seconds)
-            for task in late:
-                task.cancel()
+        try:
+            if trips:
+                await asyncio.wait([trip.task for trip in trips], timeout=seconds)
+        finally:
+            for trip in trips:
+                trip.task.cancel()

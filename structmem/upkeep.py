@@ -100,7 +100,8 @@ def _source(where: str | os.PathLike, into: str) -> _File | _Records:
     if is_dir(path) or path.suffix == ".jsonl":
         return _Records(path)
     if path.exists() and os.path.exists(into) and os.path.samefile(path, into):
-        raise StoreError(f"{path} is the store that is merged into; name the stores of other machines.")
+        link = "" if real(path) == into else " under another name (a hard link)"
+        raise StoreError(f"{path} is the store that is merged into{link}; name the stores of other machines.")
     return _File(path)
 
 

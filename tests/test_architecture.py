@@ -20,7 +20,7 @@ MODULES = sorted(path.stem for path in FOLDER.glob("*.py"))
 STAGES = {
     "words": (
         "__init__ errors paths filesystems records foreign parameters masking progress columns missing jsonpieces "
-        "replytext replies background echo",
+        "replytext listings replies background echo",
         "",
     ),
     "data": ("tree data taxonomy", "words"),
@@ -29,10 +29,13 @@ STAGES = {
         "packing recorded store upkeep llm local addresses cut responses connection",
         "words",
     ),
-    "layouts": ("registry embedding listings structurers structures renderers messages", "words data"),
+    "layouts": ("registry embedding structurers structures renderers messages", "words data"),
     "judging": ("judges", "words data"),
     "results": ("manifest results", "words"),
-    "running": ("arms grid estimates rows execution experiment simulate", "words data calls layouts judging results"),
+    "running": (
+        "arms grid estimates rows ways execution experiment simulate",
+        "words data calls layouts judging results",
+    ),
     "statistics": ("intervals outcomes comparisons stats tables quality reading published", "words data"),
     "figures": ("house marks figures", "words data statistics"),
     "front": (

@@ -169,7 +169,10 @@ def test_an_unusable_answer_is_asked_again_for_those_only_then_unclassified(repl
     assert mended == RIGHT and len(model.asked) == 2 and "asked more than once" in node.note
 
 
-@pytest.mark.parametrize("word", ["None of the above", "none", "Unclassified", " UNCLASSIFIED ", "no domain."])
+@pytest.mark.parametrize(
+    "word",
+    ["None of the above", "none", "Unclassified", " UNCLASSIFIED ", "no domain.", "None of these", "Uncategorised"],
+)
 @pytest.mark.parametrize("name", ["fixed", "dynamic"])
 def test_the_model_saying_none_is_an_answer_of_its_own(word, name):
     where, node, model = sort(said(**{"3": word}), name=name)
@@ -192,7 +195,16 @@ def test_a_fold_that_changes_the_word_is_reported():
     assert "'hobby' was read as 'Hobbies'" in sort(said(**{"1": "hobby"}), name="dynamic")[1].note
 
 
-@pytest.mark.parametrize("ghost", ["H\u043ebbies", "P\u03bfrts", "12", "½", "🛶", "other", "N/A", "x" * 41, "a\nb"])
+GHOSTS = [
+    "unsure", "Not sure", "not applicable", "undefined", "TBD", "general", "Various", "mixed", "I cannot say",
+    "cannot classify this", "I can’t tell", "Sorry, no idea", "unable to sort", "none that fit", "Not clear",
+    "Hobbies, Ports", "hobbies / ports", "Café & Ports", "Ports or Café",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "ghost", [*GHOSTS, "H\u043ebbies", "P\u03bfrts", "12", "½", "🛶", "other", "N/A", "x" * 41, "a\nb"]
+)
 def test_what_is_no_name_opens_no_domain(ghost):
     where, node, model = sort(said(**{"1": ghost, "4": ghost}), said({"1": "Hobbies", "4": "Hobbies"}), name="dynamic")
     assert where == RIGHT and model.asked == [[1, 2, 3, 4, 5], [1, 4]]

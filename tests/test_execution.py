@@ -7,9 +7,10 @@ import threading
 import pytest
 from test_experiment import ENTRIES, go, model
 
+from structmem import execution
 from structmem.data import Entry
-from structmem.errors import InputError
-from structmem.experiment import run
+from structmem.errors import BudgetReached, InputError, SetupError
+from structmem.experiment import finished, run
 from structmem.llm import Client
 
 MANY = [Entry(f"e{i}", (f"User owns {i} boats.", "User sings."), "Hello?", "cross_domain") for i in range(12)]
@@ -153,3 +154,65 @@ class TestBudget:
         assert set(df["status_reason"].dropna()) == {"not_asked"}
         assert (df["status"] == "ok").sum() == len(asked.seen) <= 10 + 4 + 3
         assert [str(w.message)[:12] for w in recwarn] == ["stopped with"]
+
+    def test_a_stop_shows_the_answers_that_the_store_holds(self, tmp_path):
+        asked, judge = different(), judging(score=9)
+        settings = dict(
+            models=[asked], judge="persistbench", judge_model=judge, structures=["flat"], aa=False, store=tmp_path / "s"
+        )
+        go(MANY[:4], **settings)  # answers, and no verdict that can be used
+        paid = {name: (1.0, 1.0) for name in (asked.model_id, judge.model_id)}
+        judge.seen.clear()
+        with pytest.warns(UserWarning, match="stopped"):
+            df = go(MANY, **settings, client=Stopping(tmp_path / "s", prices=paid))
+        known = df[df["entry_id"].isin([entry.entry_id for entry in MANY[:4]])]
+        assert len(known) == 12 and known["response"].notna().all() and not judge.seen
+        assert set(zip(known["status"], known["status_reason"], strict=True)) == {("no_verdict", "not_asked")}
+        assert set(df["status_reason"]) == {"not_asked"}
+
+
+class Stopping(Client):
+    """A client whose budget is spent before the first verdict."""
+
+    async def aask(self, *_, **__):
+        raise BudgetReached("nothing left")
+
+
+class TestDeadModels:
+    def test_a_model_that_cannot_be_called_leaves_the_others_alone(self):
+        def broken(messages):
+            raise NameError("a bug in the function")
+
+        broken.model_id = "test/broken"
+        with pytest.warns(UserWarning, match="test/broken.*cannot be called"):
+            df = go(MANY, models=[broken, different()], structures=["flat"])
+        assert df[df["model"] == "test/model"]["status"].eq("ok").all()
+        assert df[df["model"] == "test/broken"]["status"].eq("no_response").all()
+        with pytest.raises(SetupError, match="a bug in the function"):
+            go(MANY, models=[broken], structures=["flat"])
+
+    def test_a_dead_server_is_not_asked_for_ever(self):
+        calls = []
+
+        def dead(messages):
+            calls.append(1)
+            if len(calls) > 3:
+                raise OSError("connection refused")
+            return "fine"
+
+        dead.model_id = "test/dead"
+        many = [Entry(f"e{i}", (f"User owns {i} boats.",), "Hello?", "cross_domain") for i in range(40)]
+        with pytest.warns(UserWarning, match=f"{execution.GIVE_UP} rows on end came to nothing.*connection refused"):
+            df = go(many, models=[dead], structures=["flat"], max_retries=0, max_concurrency=4)
+        assert len(df) == 40 * 2 * 3 and set(df["status"]) == {"ok", "no_response"}
+        assert execution.GIVE_UP < len(calls) < execution.GIVE_UP + 3 + 3 * 8
+        assert "came to nothing" in df.attrs["stopped"]
+
+
+def test_what_is_finished_is_counted_without_a_call(tmp_path):
+    asked = different()
+    settings = dict(models=[asked], structures=["flat", "fixed"], judge="echo", store=tmp_path / "s")
+    assert finished(MANY, **settings) == 0 and not asked.seen
+    go(MANY[:4], **settings)
+    made = len(asked.seen)
+    assert finished(MANY, **settings) == 4 * 9 and len(asked.seen) == made == 4 * 9

@@ -417,10 +417,10 @@ class TestUse:
         assert set(df["model_options"]) == {'{"extra_body":{"a":1}}'}
 
     def test_a_large_grid_keeps_few_tasks(self):
-        most = [0]
+        before, most = threading.active_count(), [0]  # other tests may have left some
 
         def answer(request):
-            most[0] = max(most[0], threading.active_count())
+            most[0] = max(most[0], threading.active_count() - before)
             return "fine"
 
         entries = [Entry(f"e{i}", (f"User owns {i} boats.",), "Hello?", "cross_domain") for i in range(60)]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from structmem.addresses import tidy
+from structmem.errors import InputError
 from structmem.failures import classify, retry_after
+from structmem.masking import Masker
 
 
 class Http(Exception):
@@ -112,3 +115,48 @@ def test_a_missing_path_is_said_with_the_url():
     failure = classify(Http(404, "Not Found"), 30, {}, "http://127.0.0.1:8/chat/completions")
     assert failure.setup and "went to http://127.0.0.1:8/chat/completions" in failure.detail and "/v1" in failure.detail
     assert "went to" not in classify(Http(401, "no"), 30, {}, "http://127.0.0.1:8/v1").detail
+
+
+class Coded(Exception):
+    def __init__(self, code, text="synthetic"):
+        super().__init__(text)
+        self.status_code = code
+
+
+@pytest.mark.parametrize(
+    ("code", "retry", "throttled"),
+    [
+        ("rate_limit_exceeded", True, True), ("429", True, True), ("overloaded", True, True),
+        ("server_error", True, False), (409, True, False), (425, True, False),
+        ("invalid_request", False, False), ([1], False, False), (None, False, False),
+    ],
+)  # fmt: skip
+def test_codes_in_words_and_what_may_pass(code, retry, throttled):
+    failure = classify(Coded(code), 1)
+    assert (failure.reason, failure.retry, failure.throttled) == ("error", retry, throttled)
+
+
+def test_moderation_is_a_filter_and_a_wrong_key_is_none():
+    said = "Your chosen model requires moderation and your input was flagged"
+    assert classify(Coded(403, said), 1).reason == "filtered"
+    assert classify(Coded(403, "Key is not allowed"), 1).setup
+
+
+def test_a_login_in_an_address_is_in_no_error():
+    said = classify(Coded(500, "cannot connect to http://zoe:pa@ss1@host:1/v1"), 1).detail
+    assert "host:1/v1" in said and "zoe" not in said and "ss1" not in said
+    for address in ("http://zoe:pass1word@host:99999/v1", "https//zoe:pass1word@h", "zoe:pass1word@h", "h?pass1word"):
+        with pytest.raises(InputError) as caught:
+            tidy("m", "openai", address, "api_base")
+        assert "pass1word" not in str(caught.value) and "zoe" not in str(caught.value)
+    assert (
+        Masker().mask("http://ann@host and http://a:b@c@host/x")
+        == "http://[key hidden]@host and http://[key hidden]@host/x"
+    )
+
+
+@pytest.mark.parametrize("date", ["Fri, 31 Dec 9999 23:59:59 -2359", "Wed, 21 Oct 99999 07:28:00 GMT", "inf"])
+def test_absurd_times_to_wait_are_read(date):
+    error = Coded(429)
+    error.litellm_response_headers = {"retry-after": date}
+    assert (told := retry_after(error)) is None or told > 1e9

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -14,7 +15,7 @@ import pytest
 
 from structmem import sending, transport
 from structmem.calls import Call, Request, request_key
-from structmem.errors import BudgetReached, MissingCall, SetupError
+from structmem.errors import BudgetReached, InputError, MissingCall, SetupError
 from structmem.failures import Failure
 from structmem.llm import Client
 from structmem.store import Store
@@ -42,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
         if mode == "ignores":
             texts = texts[:1]
         elif mode == "repeats":
-            texts = texts[:1] * n
+            texts = [texts[0] + 40 * "."] * n
         elif n > 1 and mode == "rejects":
             status, out = 400, {"error": {"message": "n: only 1 is allowed", "type": "invalid_request_error"}}
         elif mode == "leaks":
@@ -130,9 +131,14 @@ def test_without_n_each_generation_is_asked_for_and_n_is_not_tried_again(client,
 def test_a_key_is_hidden_in_joint_replies_and_errors(client, server):
     calls = client.run_sync(together(client, group("hosted_vllm/echoes", options=server.options)))
     assert all("[key hidden]" in call.text for call in calls)
-    with pytest.raises(SetupError, match=r"\[key hidden\]") as caught:
-        client.run_sync(together(client, group("hosted_vllm/leaks", options=server.options)))
-    kept = [*calls, *client.store.failures(), caught.value, caught.value.__cause__, caught.value.__context__]
+
+    async def leaks():
+        tasks = client.together(group("hosted_vllm/leaks", options=server.options))
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    errors = client.run_sync(leaks())
+    assert all(isinstance(error, SetupError) and "[key hidden]" in str(error) for error in errors)
+    kept = [*calls, *client.store.failures(), *errors, *(e.__cause__ for e in errors), *(e.__context__ for e in errors)]
     assert "SYNTHETIC" not in repr(kept) and len(client.store.failures()) == 3
 
 
@@ -399,13 +405,16 @@ def test_offline_each_is_read_or_named(provider, tmp_path):
         assert client.counts["stored"] == 1 and client.counts["requests"] == 0
 
 
-def test_a_joint_request_sets_the_cost_of_all_its_replies_aside(provider):
+def test_a_joint_request_sets_the_cost_of_all_its_replies_aside_and_goes_singly_where_that_is_too_much(provider):
     prices = {"acme/m": (0.0, 0.001)}  # 100 tokens cost 0.1
     with Client(":memory:", budget_usd=0.25, prices=prices, announce=None) as client:
+        client.run_sync(together(client, group("acme/m", "three", params={"max_tokens": 100})))
+        assert provider.asked == [("three", 1)] * 3 and client.spent_usd == pytest.approx(0.003)
         with pytest.raises(BudgetReached):
-            client.run_sync(together(client, group("acme/m", params={"max_tokens": 100})))
+            client.run_sync(together(client, group("acme/m", params={"max_tokens": 400})))
+        provider.asked.clear()
         calls = client.run_sync(together(client, group("acme/m", count=2, params={"max_tokens": 100})))
-        assert provider.asked == [("question", 2)] and client.spent_usd == pytest.approx(0.002)
+        assert provider.asked == [("question", 2)] and client.spent_usd == pytest.approx(0.005)
         assert sum(call.cost_usd for call in calls) == pytest.approx(0.002)
 
 
@@ -432,3 +441,81 @@ def test_the_time_of_a_call_is_that_of_its_last_request(provider):
         first, second = client.run_sync(two())
     at = [datetime.fromisoformat(call.called_at).timestamp() for call in (first, second)]
     assert before - 0.002 <= at[0] and at[1] - at[0] >= 0.045 and second.latency_s < 0.2
+
+
+def paid(calls):
+    """Requests, tokens and dollars of stored calls."""
+    return [sum(getattr(call, name) or 0 for call in calls) for name in ("requests", "output_tokens", "cost_usd")]
+
+
+LONG = "the same long answer, word for word, in every choice"
+
+
+@pytest.mark.parametrize(
+    ("plan", "requests", "tokens"),
+    [
+        ([reply(""), reply(""), reply("fine")], 3, 3),  # asked again, one call
+        ([[reply(""), reply("a"), reply("b")]], 2, 4),
+        ([[reply(""), reply(""), reply("")]], 4, 6),
+        ([[reply(LONG)] * 3], 3, 5),
+        ([Failure("error", "n must be 1", paid=reply("a lost one"))], 4, 4),
+        ([Failure("error", "broken off", True, paid=reply("half")), [reply("a"), reply("b"), reply("c")]], 2, 4),
+    ],
+)
+def test_what_was_paid_in_vain_is_in_the_sums_over_stored_calls(client, provider, plan, requests, tokens):
+    provider.plan = [
+        [replace(one, cost_usd=0.5) for one in step] if isinstance(step, list)
+        else replace(step, paid=replace(step.paid, cost_usd=0.5)) if isinstance(step, Failure)
+        else replace(step, cost_usd=0.5) for step in plan
+    ]  # fmt: skip
+    client.sender.budget.prices["acme/free"] = (0, 0)  # another model's price does not matter
+    calls = client.run_sync(together(client, group("acme/m", count=1 if len(plan) == 3 else 3)))
+    assert {call.status for call in calls} == {"ok"}
+    assert paid(calls)[:2] == [requests, tokens] and client.counts["requests"] == requests == len(provider.asked)
+    assert paid(calls)[2] == pytest.approx(client.spent_usd) and client.spent_usd > 0
+
+
+def test_a_call_that_fails_after_an_empty_reply_says_what_it_cost(client, provider):
+    provider.plan = [reply("", cost_usd=0.5), Failure("error", "bad request")]
+    call = client.call(group("acme/m")[0])
+    assert (call.status, call.requests, call.output_tokens, call.cost_usd) == ("no_response", 2, 1, 0.5)
+
+
+def test_equal_choices_are_kept_if_short_or_where_n_is_known_to_work(client, provider):
+    provider.plan = [[reply("Yes.")] * 3, None, [reply(LONG)] * 3]
+    for text in ("short", "differ", "known by now"):
+        calls = client.run_sync(together(client, group("acme/m", text)))
+    assert provider.asked == [("short", 3), ("differ", 3), ("known by now", 3)]
+    assert [call.text for call in calls] == [LONG] * 3
+
+
+def test_a_request_without_a_key_fails_its_whole_group(client, provider):
+    async def run():
+        tasks = client.together(group("acme/m", params={"temperature": float("nan")}))
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert [type(error) for error in client.run_sync(run())] == [InputError] * 3 and not provider.asked
+
+
+@pytest.mark.parametrize(("finish_s", "stored"), [(5, 1), (0, 0)])
+def test_closing_from_a_coroutine_keeps_what_is_out_for_as_long_as_it_is_told(provider, tmp_path, finish_s, stored):
+    provider.pause = 0.2
+
+    async def run():
+        client = Client(tmp_path / "s.sqlite", announce=None)
+        task = asyncio.create_task(client.acall(group("acme/m")[0]))
+        while not provider.asked:
+            await asyncio.sleep(0.01)
+        turns = 0
+        closing = asyncio.create_task(client.aclose(finish_s))
+        while not closing.done():
+            await asyncio.sleep(0.01)
+            turns += 1
+            closing.cancel()  # the impatient are not let go before it is closed
+        task.cancel()
+        await asyncio.gather(task, closing, return_exceptions=True)
+        return turns
+
+    assert asyncio.run(run()) >= stored * 5  # this loop went on meanwhile
+    with Store(tmp_path / "s.sqlite") as store:
+        assert sum(store.info()["calls"].values()) == stored

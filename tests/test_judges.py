@@ -7,6 +7,7 @@ import importlib.util
 import json
 import random
 import re
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -498,3 +499,50 @@ class TestEcho:
 
         prepared = run_sync(echo_for(entry))
         assert judge(entry, answer, judge="echo", echo=prepared) == judge(entry, answer, judge="echo")
+
+
+def _raises(error):
+    def judge(entry, response):
+        raise error
+
+    async def later(entry, response):
+        raise error
+
+    return judge, later
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), StopIteration(), asyncio.CancelledError()])
+@pytest.mark.parametrize("kind", [0, 1])
+def test_whatever_a_judge_function_raises_is_its_own_error(error, kind):
+    function = _raises(error)[kind]
+    function.judge_id = "own-1"
+    verdict = judge(ENTRY, "answer", judge=function)
+    assert (verdict.status, verdict.status_reason) == ("no_verdict", "error") and verdict.detail
+
+
+def test_a_judge_function_does_not_hold_up_the_loop_and_is_given_up_on_in_time():
+    release = threading.Event()
+
+    def slow(entry, response):
+        release.wait(10)
+        return 2
+
+    slow.judge_id = "slow-1"
+
+    async def run():
+        late = await ajudge(ENTRY, "answer", judge=slow, timeout_s=0.05)
+        task = asyncio.create_task(ajudge(ENTRY, "answer", judge=slow))
+        await asyncio.sleep(0.05)  # comes back only if the loop is free
+        release.set()
+        in_time = await task
+        release.clear()
+        task = asyncio.create_task(ajudge(ENTRY, "answer", judge=slow))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return late, in_time
+
+    late, in_time = asyncio.run(run())
+    release.set()
+    assert (late.status, late.status_reason) == ("no_verdict", "timeout") and in_time.score == 2

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from structmem import limits, sending, transport
+from structmem.budget import Budget
 from structmem.calls import Request
+from structmem.errors import BudgetReached
 from structmem.failures import Failure
 from structmem.limits import Limit, Shut
 from structmem.llm import Client
@@ -118,7 +120,7 @@ def test_a_wait_that_is_too_long_is_said_instead():
         for waits in (waiter, limit.enter()):
             with pytest.raises(Shut) as caught:
                 await waits
-            assert caught.value.seconds > limits.LONGEST_WAIT_S
+            assert 0 < caught.value.seconds <= limits.LONGEST_WAIT_S  # a day, or a nonsense, does not end a run
         limit.leave(place)
         assert limit.open == 0
 
@@ -306,5 +308,91 @@ def test_refusals_by_chance_hold_back_only_those_refused():
         limit.hold(30)
         async with asyncio.timeout(5):
             await limit.enter()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A clock that only waiting moves on, and the waits."""
+    now, waits, sleep = [1000.0], [], asyncio.sleep
+
+    async def wait(seconds):
+        waits.append(seconds)
+        now[0] += seconds
+        await sleep(0)
+
+    monkeypatch.setattr(transport, "clock", lambda: now[0])
+    monkeypatch.setattr(sending.asyncio, "sleep", wait)
+    return now, waits
+
+
+@pytest.mark.parametrize("wait_s", [None, 0.0])
+def test_a_quota_by_the_minute_loses_nothing(provider, quick, monkeypatch, wait_s):
+    now, waits = quick
+    monkeypatch.setattr(sending, "FIRST_BACKOFF_S", 0.5)
+    taking = provider(0, wait_s=wait_s)
+
+    async def complete(*request):
+        taking.most = now[0] >= 1300
+        return await Provider.complete(taking, *request)
+
+    monkeypatch.setattr(transport, "complete", complete)
+    with Client(":memory:", max_retries=2, announce=None) as client:
+        call = client.call(ask(0))
+    assert call.status == "ok" and 8 < call.requests < 30  # they wait longer each time, even if they are told 0
+
+
+@pytest.mark.parametrize(("retries", "throttled"), [(0, True), (1, True), (2, True), (2, False)])
+def test_refusals_end_a_call_after_ten_minutes_or_as_any_failure(provider, quick, monkeypatch, retries, throttled):
+    now, _ = quick
+    monkeypatch.setattr(sending, "FIRST_BACKOFF_S", 0.5)
+    provider(0)
+
+    async def complete(*request):
+        return Failure("error", "no", True, throttled=throttled)
+
+    monkeypatch.setattr(transport, "complete", complete)
+    with Client(":memory:", max_retries=retries, announce=None) as client:
+        call = client.call(ask(0))
+    assert call.status == "no_response"
+    if retries == 2 and throttled:
+        assert limits.LONGEST_WAIT_S <= now[0] - 1000 < limits.LONGEST_WAIT_S + 100
+    else:
+        assert call.requests == retries + 1
+
+
+@pytest.mark.parametrize("seconds", [1e12, float("inf")])
+def test_an_absurd_wait_shuts_a_model_for_ten_minutes(seconds):
+    async def run():
+        limit = Limit(1)
+        limit.hold(seconds)
+        with pytest.raises(Shut) as caught:
+            await limit.enter()
+        assert caught.value.seconds <= limits.LONGEST_WAIT_S
+
+    asyncio.run(run())
+
+
+def test_a_budget_waits_for_reservations_and_survives_those_who_give_up():
+    async def run():
+        budget = Budget(1.0, False, {"acme/m": (0.0, 0.01)})
+        request = Request("acme/m", ({"role": "user", "content": "q"},), "answer", {"max_tokens": 30})  # 0.3
+        held = [await budget.reserve(request) for _ in range(3)]
+        waiting = [asyncio.create_task(budget.reserve(request)) for _ in range(4)]
+        await turn()
+        assert not any(task.done() for task in waiting)
+        waiting[0].cancel()
+        await turn()
+        for one in held:
+            budget.release(one)
+        await turn()
+        assert [task.done() for task in waiting] == [True] * 4 and waiting[0].cancelled()
+        for task in waiting[1:]:
+            budget.release(task.result())
+        assert budget._reserved == 0 and budget._open == 0
+        budget.spent_usd = 0.8
+        with pytest.raises(BudgetReached):
+            await budget.reserve(request)
 
     asyncio.run(run())

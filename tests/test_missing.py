@@ -139,3 +139,47 @@ class TestCompleteness:
     def test_nothing_asked(self):
         found = completeness(table({}).iloc[:0])
         assert (found.n_asked, found.exit_status, found.took) == (0, 0, {})
+
+    def test_generations_without_a_row_are_asked_and_missing(self):
+        given = {"entry_id": ["a", "a", "a", "b", "b", "c"], "generation": [0, 1, 2, 0, 2, 1]}
+        results = table(*[{}] * 6).assign(structure="flat", **given)
+        found = completeness(results)
+        assert (found.n_asked, found.n_scored, found.missing, found.exit_status) == (9, 6, {"no row": 3}, 1)
+        assert "9 asked, 6 scored, 3 missing (no row 3)" in str(found) and "Run again" in str(found)
+        other = results[results["generation"] == 0].assign(structure="fixed")  # another arm, of one generation
+        assert completeness(pd.concat([results, other])).missing == {"no row": 3}
+        assert completeness(results[results["entry_id"] == "a"]).exit_status == 0
+
+    def test_a_cost_of_which_nothing_is_known_is_not_a_number(self):
+        facts = completeness(table({"answer_cost_usd": None}, {"answer_cost_usd": None})).facts()
+        assert (facts["took"]["answer"]["cost_usd"], facts["cost_usd"], facts["n_cost_unknown"]) == (None, 1.0, 2)
+        dark = completeness(table({"answer_cost_usd": None, "judge_cost_usd": None}))
+        assert (dark.cost_usd, dark.facts()["cost_usd"]) == (None, None)
+        assert completeness(table({"answer_cost_usd": 0.0, "judge_cost_usd": 0.0})).facts()["cost_usd"] == 0
+        assert completeness(table({}).iloc[:0]).cost_usd == 0
+
+    def test_of_rows_that_share_a_call_the_one_that_knows_counts(self):
+        same = {"answer_key": "a", "judge_key": "j"}
+        less = same | {"answer_cost_usd": None, "judge_attempts": None, "judge_requests": None}
+        for pair in ((less, same), (same, less)):
+            found = completeness(table(*pair))
+            assert (found.cost_usd, found.n_cost_unknown, found.took["judge"].n_requests) == (0.75, 0, 1)
+
+    @pytest.mark.parametrize(
+        ("sortings", "cost", "unknown"),
+        [
+            ({"k1": 2.0, "k1 p1": 2.5}, 2.5, 0),
+            ({"k1 p1": 2.5, "k1": 2.0}, 2.5, 0),
+            ({"k1 p1": 2.5, "k1 p2": 3.0, "k1": 2.0}, 3.5, 0),
+            ({"k1": 2.0, "k2": 1.0, "k1 k2": 3.0}, 3.0, 0),
+            ({"k1 p1": 2.5, "k1 p2": 3.0}, 2.5, 1),  # what k1 took is not known: at least 2.50
+            ({"k1": None, "k1 p1": None, "k2": 1.0}, 1.0, 2),
+            ({"k1": None}, None, 1),
+        ],
+    )
+    def test_a_call_that_sortings_share_is_paid_for_once(self, sortings, cost, unknown):
+        rows = [
+            {"structurer": "m", "structurer_key": key, "structurer_cost_usd": paid} for key, paid in sortings.items()
+        ]
+        took = completeness(table(*rows)).took["structurer"]
+        assert (took.cost_usd, took.n_cost_unknown, took.n_calls) == (cost, unknown, len(sortings))

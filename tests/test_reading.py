@@ -85,6 +85,10 @@ def test_a_reading_counts_what_is_not_scored(simulated, capsys):
     lost.loc[[3, 5], ["score", "status", "status_reason"]] = [float("nan"), "no_verdict", "timeout"]
     sm.cautious_reading(lost, sm.paired_differences(lost))
     assert f"2 of {len(lost)} rows are not scored: no_verdict: timeout 2." in capsys.readouterr().out
+    lost = lost.drop(index=7)  # one generation of an entry
+    sm.cautious_reading(lost, sm.paired_differences(lost))
+    said = f"3 of {len(lost) + 1} rows are not scored: no_verdict: timeout 2, no row 1."
+    assert said in capsys.readouterr().out
 
 
 class TestVerdictsToRead:

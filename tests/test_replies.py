@@ -200,6 +200,8 @@ SHAPES = [
     '[{"id": 2, "memory": "Rents.", "domain": "finance"}, {"id": 1, "memory": "5 km a day.", "domain": "health"}]',
     items({"name": "health"}, {"label": "finance", "confidence": 1}),
     items("Health", " FINANCE \n"),
+    '[{"domain": "health", "memories": [1]}, {"domain": "finance", "memories": ["2"]}]',
+    '{"health": [1], "finance": [2], "notes": "Both are clear.", "sure": 0.9}',
 ]
 
 
@@ -224,6 +226,29 @@ def test_other_numbers_are_unknown(written):
     assert read.labels == {"2": "finance"}
     assert read.missing == ("1",)
     assert len(read.unknown_ids) == 1
+
+
+def test_one_group_may_hold_all():
+    assert sort('{"domain": "health", "memories": [1, 2]}').labels == {"1": "health", "2": "health"}
+    read = sort('[{"domain": "health", "memories": [1, 2]}, {"domain": "finance", "memories": [2]}]')
+    assert (read.labels, read.conflicts) == ({"1": "health"}, ("2",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"domain": "health", "memories": ["Runs.", "Rents."]}',
+        '{"health": [1], "finance": "2", "notes": "n"}',
+        '{"notes": [1, 2], "sure": "health"}',
+    ],
+)
+def test_groups_without_numbers_or_domains_are_refused(text):
+    assert code(sort, text) == "invalid"
+
+
+def test_two_numbers_for_one_memory_are_no_number():
+    read = sort('[{"memory": 1, "id": 2, "domain": "health"}, {"memory": 2, "id": "02", "domain": "finance"}]')
+    assert (read.labels, read.missing, read.unknown_ids) == ({"2": "finance"}, ("1",), ("'1 or 2'",))
 
 
 PROBLEMS = [
@@ -309,6 +334,20 @@ def test_new_labels_are_taken_only_where_allowed():
     assert read.new_labels == ("Pets",)
     assert read.bad_labels == {"3": "x" * 61, "4": "a\nb", "6": 7}
     assert sort(text, n=6).bad_labels["1"] == "Pets"
+
+
+@pytest.mark.parametrize(
+    "name", ["health, finance", "Health/Finance", "health | personal", "finance & health", "health or finance",
+             "health and pets & plants", "personal, finance, travel", "health;finance"],
+)  # fmt: skip
+def test_several_domains_at_once_are_no_new_domain(name):
+    read = sort(items("health", name), allow_new=True)
+    assert (read.labels, read.bad_labels, read.new_labels) == ({"1": "health"}, {"2": name}, ())
+
+
+@pytest.mark.parametrize("name", ["health and travel", "finance office", "land/sea", "mind over health", "travel"])
+def test_a_new_domain_may_hold_the_name_of_one(name):
+    assert sort(items("health", name), allow_new=True).labels["2"] == name
 
 
 # --- proposals ---

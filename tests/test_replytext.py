@@ -46,6 +46,8 @@ FOUND = [
     ("comment before the bracket", GOOD.replace("]", ", // done\n]"), ("comment removed", "trailing comma")),
     ("line break in a string", '{"note": "a\nb", ' + GOOD[1:], ("control character inside a string",)),
     ("template braces", "{" + GOOD + "}", ()),
+    ("no-break spaces", GOOD.replace(" ", "\u00a0").replace("[", "\u2003["), ("space of another kind",)),
+    ("a smile with braces", f"{{:-}} {GOOD} {{-:}}", ()),
 ]
 
 
@@ -67,6 +69,11 @@ REFUSED = [
     ("never closed", GOOD[:-1], "no_json"),
     ("never closed, whole items inside", GOOD[:-2], "no_json"),
     ("never closed after a whole object", '{"draft": ' + GOOD + ', "final": {"assignments": [', "no_json"),
+    ("damaged, then whole", GOOD.replace('"finance"', '"so "called" finance"') + f"\n{GOOD}", "ambiguous"),
+    ("whole, then damaged", f"Draft: {OTHER}\nFinal: {GOOD.replace(': 2', ': two')}", "ambiguous"),
+    ("whole, then a damaged list", f"{GOOD}\n[{{'memory': 1, 'domain': personal}}]", "ambiguous"),
+    ("within a damaged one", "{<final>: " + GOOD + ", <sure>: 1}", "ambiguous"),
+    ("in the prose of a string", json.dumps({"final": f"Not {GOOD} but none."}), "invalid"),
     ("wrong bracket", GOOD[:-1] + "]", "no_json"),
     ("unquoted inner quotes", '{"assignments": [{"memory": 1, "domain": "he said "health" "}]}', "no_json"),
     ("other quotes", GOOD.replace('"', "”"), "no_json"),
@@ -139,6 +146,11 @@ SPLIT = [
     ("<think>only</think>", "", "only"),
     ("◁think▷private◁/think▷Visible.", "Visible.", "private"),
     ("Write `<think>` before the answer.", "Write `<think>` before the answer.", None),
+    ("Hi. <reflection>I rowed.</reflection> Bye.", "Hi. <reflection>I rowed.</reflection> Bye.", None),
+    ("Hi. <thoughts>I rowed.", "Hi. <thoughts>I rowed.", None),
+    ("Hi. </reasoning> Bye.", "Hi. </reasoning> Bye.", None),
+    ("<reflection>private</reflection>\nVisible.", "Visible.", "private"),
+    ("<think>a</think><thoughts>b</thoughts>Visible.", "Visible.", "a\nb"),
     ("I was <thinking about it>.", "I was <thinking about it>.", None),
     ('{"reasoning": "it prints <think> and </think>"}', '{"reasoning": "it prints <think> and </think>"}', None),
 ]

@@ -85,6 +85,10 @@ class TestValidate:
             ({"score": 2.5}, "outside their scale"),
             ({"status": "no_verdict"}, "without status ok"),
             ({"schema_version": 99}, "schema version 99"),
+            ({"schema_version": 0}, "schema version 0; the first is 1"),
+            ({"threshold": 1}, "threshold 1 is off the scale in 1 rows"),
+            ({"threshold": 5.5}, "threshold 5.5 is off the scale"),
+            ({"called_at": "yesterday"}, "'called_at' is no ISO time"),
             ({"entry_id": None}, r"\['entry_id'\] must not be empty, as in rows \[1\]"),
             ({"model": ""}, r"\['model'\] must not be empty"),
             ({"score": None}, "ok without a score"),
@@ -94,6 +98,11 @@ class TestValidate:
     def test_bad_rows_are_refused(self, change, words):
         with pytest.raises(InputError, match=words):
             validate(table(change))
+
+    def test_a_score_means_one_thing_for_one_judge(self):
+        with pytest.raises(InputError, match="'high_is_bad' differs within one failure type and judge"):
+            validate(table({}, {"high_is_bad": False}))
+        assert len(validate(table({}, {"high_is_bad": False, "judge": "other"}, {"high_is_bad": None}))) == 3
 
     def test_missing_columns_are_named(self):
         with pytest.raises(InputError, match="'status'"):
@@ -356,6 +365,18 @@ class TestFiles:
         assert path.read_bytes() == before
         assert len(os.listdir(tmp_path)) == 2
 
+    @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+    def test_rows_that_went_after_writing_are_seen(self, tmp_path, suffix):
+        path = write_results(table({}, {}, {}), tmp_path / f"r{suffix}")
+        assert len(read_results(path)) == 3
+        left = read_results(path).iloc[:2]
+        left.to_parquet(path, index=False) if suffix == ".parquet" else left.to_csv(path, index=False)
+        with pytest.warns(UserWarning, match=f"r{suffix} holds 2 rows, its manifest says 3: .*Restore it"):
+            assert len(read_results([path])) == 2
+        for said in ("[]", '{"rows": null}', "torn {"):
+            path.with_name(path.name + ".manifest.json").write_text(said, encoding="utf-8")
+            assert len(read_results(path)) == 2
+
     def test_several_files_patterns_and_folders(self, tmp_path):
         write_results(table({"model": "a"}), tmp_path / "a.parquet")
         write_results(table({"model": "b"}), tmp_path / "b.csv")
@@ -432,6 +453,13 @@ class TestManifest:
             ("flat", 2, 1, {"no_verdict: refused": 1}),
         ]
 
+    def test_rows_that_are_gone_are_counted_too(self, tmp_path):
+        df = table(*[{"entry_id": entry, "generation": k} for entry, k in (("a", 0), ("a", 1), ("b", 1))])
+        path = write_results(df, tmp_path / "r.parquet")
+        facts = json.loads(path.with_name("r.parquet.manifest.json").read_text())
+        assert facts["missing_by_arm"][0]["missing"] == facts["completeness"]["missing"] == {"no row": 1}
+        assert (facts["rows"], facts["completeness"]["n_asked"], facts["completeness"]["cost_usd"]) == (3, 4, 0)
+
     def test_keys_and_paths_never_stand_in_it(self, tmp_path):
         df = table({})
         df.attrs["parameters"] = {
@@ -472,3 +500,22 @@ class TestSaving:
         with pytest.warns(UserWarning, match="9 rows of r.parquet were replaced"):
             save_results(self.go([model], max_tokens=20), path)
         assert read_results(path)["max_tokens"].unique().tolist() == [20]
+
+    @pytest.mark.parametrize("name", ["r.parquet", "r.csv"])
+    def test_an_old_file_that_cannot_be_read_costs_no_new_row(self, tmp_path, name):
+        path = tmp_path / name
+        path.write_bytes(b"torn")
+        stem, suffix = name.split(".")
+        for model in ("a", "b"):
+            with pytest.warns(
+                UserWarning, match=rf"{name} was left as it is.*in {stem}\.new\.{suffix} beside it.*{name}"
+            ):
+                assert save_results(table({"model": model}), path) == tmp_path / f"{stem}.new.{suffix}"
+        assert path.read_bytes() == b"torn"
+        assert read_results(tmp_path / f"{stem}.new.{suffix}")["model"].tolist() == ["a", "b"]
+
+    def test_results_that_cannot_be_joined_to_the_old_ones_go_beside_them(self, tmp_path):
+        path = save_results(table({"model": "a"}), tmp_path / "r.parquet")
+        with pytest.warns(UserWarning, match="r.new.parquet beside it: .*'high_is_bad' differs"):
+            beside = save_results(table({"model": "b", "high_is_bad": False}), path)
+        assert read_results(path)["model"].tolist() == ["a"] and read_results(beside)["model"].tolist() == ["b"]

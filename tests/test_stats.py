@@ -375,6 +375,7 @@ def test_empty_results_give_empty_tables():
     empty = empty_results()
     assert len(failure_rate(empty)) == len(echo_rate(empty)) == len(paired_differences(empty)) == 0
     assert len(reductions(empty)) == len(arm_summary(empty)) == 0
+    assert list(arm_summary(empty)) == list(arm_summary(arm([1, 0]))) and "(no rows)" in str(show(arm_summary(empty)))
     assert "failure_rate" in failure_rate(empty)
 
 
@@ -411,7 +412,48 @@ def test_every_table_counts_rows_asked_scored_and_missing_by_reason():
         assert (one["n_asked_baseline"], one["n_scored_baseline"]) == (9, 8)
         assert (one["reasons_baseline"], one["truncated_share_baseline"]) == ("no_verdict: no_json 1", 0)
     summary = arm_summary(results).set_index("structure").loc["fixed"]
-    assert (summary["n_asked"], summary["reasons"]) == (8, "no_verdict: timeout 2, no_response: refused 1")
+    assert (summary["n_asked"], summary["n_ok"], summary["reasons"]) == (9, 5, lost)
+
+
+def test_rows_that_are_gone_are_counted_alike_everywhere():
+    results = frames(
+        rows({"a": [1, 1, 1], "b": [1], "c": [5, 1]}), rows({"a": [1, 1], "b": [1, 2]}, structure="fixed"),
+    ).assign(domain=["x", "x", "x", "y", "x", "x", *"xxyy"])  # fmt: skip
+    for by in (["model", "structure"], ["structure", "domain"], ["structure", "generation"]):
+        rate, summary = failure_rate(results, by=by), arm_summary(results, by=by)
+        assert rate["n_asked"].tolist() == summary["n_asked"].tolist()
+        assert rate["reasons"].tolist() == summary["reasons"].tolist()
+    assert arm_summary(results).set_index("structure")["n_asked"].to_dict() == {"flat": 9, "fixed": 4}
+    flat = arm_summary(results).iloc[0]
+    assert (flat["n_ok"], flat["reasons"], flat["unscored_share"]) == (6, "no row 3", 3 / 9)
+    assert flat["warning"] == "33.3 % unscored, another arm 0.0 %"
+
+
+def test_what_an_edited_table_may_not_say_is_refused():
+    with pytest.raises(InputError, match=r"status must be one of .*got \['Ok', 'nan'\]"):
+        failure_rate(arm([1, 0, 1]).assign(status=["Ok", "ok", np.nan]))
+    two = rows({"a": [1, 5], "b": [1, 1]})
+    with pytest.raises(InputError, match="'mood' differs between the generations of one entry"):
+        failure_rate(two.assign(mood=["x", "y", "x", "x"]), by=["structure", "mood"])
+    with pytest.raises(InputError, match="'threshold' differs between the generations"):
+        failure_rate(two.assign(threshold=[3, 4, 3, 3]))
+    assert len(failure_rate(two.assign(mood=["x", "x", "y", None]).iloc[:3], by=["structure", "mood"])) == 2
+
+
+def test_a_repetition_that_stands_in_for_the_baseline_is_remarked():
+    again = arm([1, 0, 1], replicate=1)
+    results = frames(again, arm([0, 0, 1], structure="fixed"), arm([0, 0, 0], structure="fixed", replicate=1))
+    remark = "the baseline's replicate 0 is missing; its replicate 1 (A/A) stands in"
+    assert paired_differences(results)["remark"].tolist() == [remark, ""]
+    assert remark in reductions(results)["remark"].iloc[0]
+    both = frames(results, arm([1, 0, 1]), arm([0, 0, 0], structure="fixed", replicate=2))
+    assert not paired_differences(both)["remark"].str.contains("stands in").any()
+
+
+def test_a_note_forges_no_line():
+    said = "lost\n[2] all is well\u2028dynamic  0.0 %\x1b[2K"
+    text = str(show(pd.DataFrame([{"arm": "flat", "failure_rate": 0.5, "reason": said}])))
+    assert len(text.splitlines()) == 4 and text.endswith("[1] lost [2] all is well dynamic 0.0 % [2K")
 
 
 def test_a_baseline_that_several_runs_share_is_counted_once():

@@ -209,6 +209,38 @@ def test_a_store_that_was_killed_is_read_without_changing_it(tmp_path):
     assert (path.read_bytes(), Path(f"{path}-wal").read_bytes()) == before
 
 
+def test_a_link_to_a_store_is_that_store(tmp_path):
+    (tmp_path / "here").mkdir()
+    path, link = tmp_path / "s.sqlite", tmp_path / "here" / "link.sqlite"
+    run_child("s = Store(path)\nfor n in range(5): s.put(*example(n))\ndie()", path)
+    link.symlink_to(path)
+    before = path.read_bytes(), Path(f"{path}-wal").read_bytes()
+    with Store(link, read_only=True) as store:  # the log lies beside the file and not beside the link
+        assert store.info()["calls"] == {"answer ok": 5} and store.path == str(path)
+    assert (path.read_bytes(), Path(f"{path}-wal").read_bytes()) == before
+    with Store(link) as store, pytest.raises(InputError, match="is the store itself"):
+        store.export(path)
+    assert link.is_symlink() and [file.name for file in link.parent.iterdir()] == ["link.sqlite"]
+
+
+@pytest.mark.parametrize("other", [None, "a copy", "a store of its own"])
+def test_a_store_that_is_moved_while_it_is_open_takes_no_more_calls(store, tmp_path, other):
+    store.put(*example())
+    path, away = Path(store.path), tmp_path / "away.sqlite"
+    path.rename(away)
+    if other == "a copy":
+        path.write_bytes(away.read_bytes())
+    elif other:
+        Store(tmp_path / "own.sqlite").close()
+        (tmp_path / "own.sqlite").rename(path)
+    with pytest.raises(StoreError, match="was moved, deleted or replaced while it was open"):
+        store.put(*example(1))
+    path.unlink(missing_ok=True)
+    away.rename(path)
+    store.put(*example(2))
+    assert store.info()["calls"] == {"answer ok": 2}
+
+
 def test_the_log_goes_into_the_file_and_starts_anew(tmp_path, monkeypatch):
     monkeypatch.setattr("structmem.store.CHECKPOINT_AFTER", 20)
     monkeypatch.setattr("structmem.store.LONGEST_LOG", 0)
@@ -340,6 +372,27 @@ def test_export_and_replay(store, tmp_path):
     assert [f.name for f in path.parent.iterdir()] == ["calls.jsonl"]
 
 
+def test_an_export_replaces_an_older_export_and_nothing_else(store, tmp_path):
+    store.put(*example())
+    with pytest.raises(InputError, match="is the store itself"):
+        store.export(store.path)
+    assert raw(store, "SELECT count(*) FROM calls") == [(1,)]
+    for name in ("notes.txt", "calls.jsonl.gz"):
+        (tmp_path / name).write_text("mine", encoding="utf-8")
+        with pytest.raises(InputError, match=f"{name} is there already and is no .jsonl file"):
+            store.export(tmp_path / name)
+        assert (tmp_path / name).read_text(encoding="utf-8") == "mine"
+    (tmp_path / "calls.jsonl").write_text("mine", encoding="utf-8")
+    assert store.export(tmp_path / "calls.jsonl") == store.export(tmp_path / "new.txt") == 1
+    assert len(Recorded(tmp_path / "calls.jsonl").finished()) == 1
+
+
+def test_a_store_without_a_file_is_exported(tmp_path):
+    with Store(":memory:") as store:
+        store.put(*example())
+        assert store.export(tmp_path / "calls.jsonl") == 1
+
+
 def test_export_that_fails_keeps_the_old_file(store, tmp_path, monkeypatch):
     store.put(*example())
     path = tmp_path / "calls.jsonl"
@@ -363,6 +416,15 @@ def test_export_that_fails_keeps_the_old_file(store, tmp_path, monkeypatch):
         ('{"key": "KEY", "status": "fine"}', "'status' is 'fine'"),
         ('{"key": "KEY", "status": "ok", "prompt": "x"}', "unknown field 'prompt'"),
         ('{"key": "KEY", "status": "ok", "cost_usd": NaN}', "not a whole JSON record"),
+        ('{"key": "KEY", "status": "ok", "params_sent": ' + "[" * 100_000 + "}", "not a whole JSON record"),
+        ('{"key": "KEY", "status": "ok", "text": 5}', "'text' is 5"),
+        ('{"key": "KEY", "status": "ok", "truncated": 1}', "'truncated' is 1"),
+        ('{"key": "KEY", "status": "ok", "input_tokens": true}', "'input_tokens' is True"),
+        ('{"key": "KEY", "status": "ok", "cost_usd": "0.1"}', "'cost_usd' is '0.1'"),
+        ('{"key": "KEY", "status": "ok", "called_at": null}', "'called_at' is None"),
+        ('{"key": "KEY", "status": "ok", "role": "poet"}', "'role' is 'poet'; expected one of"),
+        ('{"key": "KEY", "status": "ok", "text": "a", "text": "a"}', "the field 'text' is there twice"),
+        ('{"key": "KEY", "status": "ok", "text": "\\uD83d"}', "half a character"),
         ('{"key": "KEY", "status": "ok", "text": "b"}', "twice with different contents"),
     ],
 )

@@ -108,7 +108,7 @@ def test_a_study_with_missing_verdicts_says_so_and_ends_with_1(project):
 
 
 def test_study_runs_nothing_when_the_answer_is_no(project):
-    assert studies.study(polite, 1, judge=strict, confirm=lambda q: False, say=lambda line: None) == (None, 1)
+    assert studies.study(polite, 1, judge=strict, confirm=lambda q: False, say=lambda line: None) == (None, 2)
     assert not (project / "data" / "results").exists() and studies.stored_calls() == 0
 
 

@@ -567,3 +567,24 @@ def test_litellm_is_quiet_without_a_network():
     code = "from structmem.transport import load_litellm; load_litellm(); load_litellm()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("value", [10**30, -5, "12", 12.5, float("nan"), float("inf"), True, [1], {}])
+def test_odd_counts_and_costs_are_unknown(value):
+    usage = {"prompt_tokens": value, "completion_tokens": value, "cost": "0.1" if value == 12.5 else value,
+             "prompt_tokens_details": {"cached_tokens": value}}  # fmt: skip
+    (reply,) = read_replies(from_json(json.dumps(answered("fine") | {"usage": usage})), "acme")
+    counts = (reply.input_tokens, reply.output_tokens, reply.cached_tokens, reply.cost_usd)
+    assert reply.text == "fine" and counts == (None,) * 4
+
+
+def test_choices_that_nobody_asked_for_leave_their_cost_to_the_others():
+    usage = {"prompt_tokens": 10, "completion_tokens": 9.0, "cost": 0.3}
+    body = answered("a") | {"usage": usage}
+    body["choices"] = body["choices"] * 3
+    (reply,) = read_replies(from_json(json.dumps(body)), "acme", most=1)
+    assert (reply.input_tokens, reply.output_tokens, reply.cost_usd) == (10, 9, 0.3)
+
+
+def answered(text):
+    return {"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}]}

@@ -181,12 +181,27 @@ def test_a_spoilt_source_is_named_and_nothing_is_merged(tmp_path, spoil, says):
 def test_a_store_is_not_merged_into_itself(tmp_path):
     mine = made(tmp_path / "a.sqlite", range(1))
     os.link(mine, tmp_path / "b.sqlite")
-    for name in (mine, tmp_path / "b.sqlite"):
-        with pytest.raises(StoreError, match="is the store that is merged into"):
-            merge(mine, [name])
+    (tmp_path / "c.sqlite").symlink_to(mine)
+    for name, under in (
+        (mine, ";"),
+        (tmp_path / "b.sqlite", r" under another name \(a hard link\);"),
+        ("c.sqlite", ";"),
+    ):
+        with pytest.raises(StoreError, match=f"is the store that is merged into{under}"):
+            merge(mine, [tmp_path / name])
     for place in (":memory:", tmp_path, "x.jsonl"):
         with pytest.raises(InputError, match="expected the path of a store"):
             merge(place, [mine])
+
+
+def test_a_source_whose_log_lies_beside_another_name_says_so(tmp_path):
+    other = made(tmp_path / "b.sqlite", range(1))
+    os.link(other, tmp_path / "link.sqlite")
+    with Store(other) as store:
+        store.put(*example(1))
+        with pytest.raises(StoreError, match=r"several names \(hard links\), and its log may lie beside another one"):
+            merge(tmp_path / "a.sqlite", [tmp_path / "link.sqlite"])
+    assert merge(tmp_path / "a.sqlite", [tmp_path / "link.sqlite"])[0].added == 2
 
 
 def test_a_source_that_breaks_off_adds_nothing(tmp_path):
@@ -277,6 +292,31 @@ def test_what_is_finished_while_one_is_asked_stays(filled):
     prune(filled, model="acme/m", finished=True, confirm=meanwhile)
     with Store(filled) as store:
         assert store.get(example(9)[0].key).text == "answer 9" and store.get(example(0)[0].key) is None
+
+
+def test_what_was_pruned_while_one_is_asked_changes_what_one_was_asked_about(filled):
+    def meanwhile(_):
+        prune(filled)
+        return True
+
+    with pytest.raises(StoreError, match="was pruned by another process meanwhile; nothing was deleted"):
+        prune(filled, role="judge", finished=True, confirm=meanwhile)
+    with Store(filled) as store:
+        assert store.info()["calls"] == {"answer ok": 3, "judge ok": 1}
+
+
+def test_a_call_of_an_unknown_time_is_not_before_any_day(filled):
+    made(filled, [6], called_at="")
+    assert prune(filled, before="2026-01-01", finished=True, confirm=lambda goes: True).finished == {"answer ok": 1}
+    with Store(filled) as store:
+        assert store.get(example(6)[0].key) and not store.get(example(2)[0].key)
+
+
+def test_a_link_is_pruned_and_stays_a_link(filled, tmp_path):
+    (tmp_path / "link.sqlite").symlink_to(filled)
+    assert prune(tmp_path / "link.sqlite").done and (tmp_path / "link.sqlite").is_symlink()
+    with Store(filled) as store:
+        assert store.failures() == []
 
 
 @pytest.mark.parametrize(
