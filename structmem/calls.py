@@ -98,7 +98,8 @@ class Call:
     ``text`` is the visible answer, ``reasoning`` the model's thinking. Counts are tokens, ``cost_usd`` is US dollars,
     ``latency_s`` seconds; None means unknown. ``model`` is the id as asked, ``served_model`` what the provider says.
     ``params_sent`` are parameters and options as sent, without address and credentials; ``requests`` is how many
-    requests this call took, retries included (None: not known; 0: it came with another generation's).
+    requests this call took, retries included (None: not known; 0: it came with another generation's). ``plan_hash`` is
+    the analysis plan that was in force when the call was made, for the calls of a run.
     """
 
     key: str
@@ -125,6 +126,7 @@ class Call:
     generation: int = 0
     replicate: int = 0
     attempt: int = 0
+    plan_hash: str | None = None
     from_store: bool = False
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from . import __version__
 from .errors import InputError, StructmemError, choice
+from .memoryfiles import read_memories
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,6 +110,20 @@ def _parser() -> argparse.ArgumentParser:
     command("install", _local_install, "install the built-in model and the benchmark's data files", local)
     command("status", _local_status, "what is present of the built-in model, and one test reply", local)
 
+    audit = group("audit", "let a person check the judge")
+    sheet = command("export", _audit_export, "write a blinded sheet of sampled answers, and its key", audit)
+    sheet.add_argument("results", help="results file, folder or pattern, with the answers")
+    sheet.add_argument("sheet", metavar="SHEET.csv", help="a new file; SHEET.key.json is written beside it")
+    sheet.add_argument("--source", default="persistbench", help="where the entries are from (default: persistbench)")
+    sheet.add_argument("--n", type=_at_least_one, default=200, help="answers in the sheet (default: 200)")
+    sheet.add_argument("--seed", type=_count, default=0, help="another seed, another sample (default: 0)")
+    sheet.add_argument("--by", action="append", metavar="COLUMN", help="what makes an arm, repeatable (default: all)")
+    scored = command("import", _audit_import, "read a scored sheet and say how accurate the judge is", audit)
+    scored.add_argument("sheet", metavar="SHEET.csv")
+    scored.add_argument("key", metavar="KEY", help="the .key.json that was written with the sheet")
+    scored.add_argument("--results", required=True, help="the results that were sampled")
+    scored.add_argument("-o", dest="output", metavar="FILE.csv", help="a new file for the person's and judge's scores")
+
     notebooks = group("notebooks", "the shipped notebooks")
     copy = command("copy", _copy, "copy the notebooks and the recorded calls into a folder", notebooks)
     copy.add_argument("folder", metavar="DIR")
@@ -201,36 +216,6 @@ def _structure(options) -> None:
     print(render(node, options.renderer))
 
 
-def read_memories(file: str) -> list[str]:
-    """Memory texts of a file: a JSON list of strings, or one memory a line (blank lines are passed over).
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, is no text, or its JSON is no list of strings.
-    """
-    import json
-    import re
-
-    from .records import decoded, read_text
-
-    if file == "-" and sys.stdin is None:
-        raise InputError("standard input is closed; name a file.")
-    text = decoded(sys.stdin.buffer.read(), "standard input") if file == "-" else read_text(file)
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        # "[2024] moved to Oslo" is a line; what begins as a list or an object of JSON does is a broken file.
-        if re.match(r'\s*(?:\[\s*["\[{]|\[\s*$|\{\s*["}])', text):
-            raise InputError(f"{file} looks like JSON but is none ({error}); expected a list of strings.") from None
-        return [line.strip() for line in text.split("\n") if line.strip()]
-    if isinstance(found, int | float | None) and not text.lstrip().startswith(("[", "{")):  # a line such as 1984
-        return [line.strip() for line in text.split("\n") if line.strip()]
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise InputError(f"{file}: expected a JSON list of strings, got something else.")
-    return found
-
-
 def _study(options) -> int:
     from .studies import study
 
@@ -299,6 +284,25 @@ def _copy(options) -> None:
     print(f"{len(copied)} files copied to {options.folder}.")
     for path in kept:
         print(f"kept {path}: it differs from the shipped one (--force replaces it)")
+
+
+def _audit_export(options) -> None:
+    from .audit import audit_export
+    from .data import load_entries
+    from .results import read_results
+
+    sheet, key = audit_export(
+        read_results(options.results), load_entries(options.source), options.sheet, n=options.n, seed=options.seed,
+        by=options.by,
+    )  # fmt: skip
+    print(f"{sheet}: answers to score, in the column 'score' (for you only: it quotes memories and answers).")
+    print(f"{key}: what the sheet hides; keep it from the person who scores, and for the import.")
+
+
+def _audit_import(options) -> None:
+    from .audit import accuracy_report
+
+    print(accuracy_report(options.sheet, options.key, options.results, options.output))
 
 
 def _store(options, read_only: bool = True):

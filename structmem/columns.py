@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 STATUSES = ("ok", "no_response", "no_verdict")
 
 
@@ -64,6 +64,7 @@ COLUMNS: tuple[Column, ...] = tuple(
         ("n_memories", "Int64", "Memories of the entry."),
         ("n_shown", "Int64", "Memories in the context; fewer than n_memories only where a structure drops some."),
         ("n_unclassified", "Int64", "Memories that nobody could sort; they are shown under their own heading."),
+        ("headings", "str", "JSON: names of the groups shown in the context, in order; []: none; missing: unknown."),
         ("response", "str", "The visible answer."),
         ("truncated", "boolean", "Whether the answer hit the token limit; it is judged all the same."),
         ("escaped", "boolean", "Whether something was escaped, in the context or for the judge."),
@@ -108,6 +109,7 @@ COLUMNS: tuple[Column, ...] = tuple(
         ("prompt_hash", "str", "Hash of system prompt, defence and placement."),
         ("judge_prompt_hash", "str", "Hash of the judge's system prompt."),
         ("taxonomy_hash", "str", "Hash of the taxonomy."),
+        ("plan_hash", "str", "Analysis plan in force when the answer was made, 12 hex digits; missing: unknown."),
         ("schema_version", "int64", "Version of this table."),
     )
 )
@@ -126,10 +128,11 @@ _EMPTY_IS_VALUE = {"failure_type", "structurer", "structurer_options", "taxonomy
 _TRUTH = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 MAY_BE_DROPPED = {"response", "judge_reasoning", "model_reasoning"}
 # Columns by the version that brought them: a file of an earlier version is read with them missing.
-ADDED = {2: ("params_not_sent", "answer_requests", "judge_attempts", "judge_requests")}
-# Which run asked, and what it took; two rows that differ only here say the same.
+ADDED = {2: ("params_not_sent", "answer_requests", "judge_attempts", "judge_requests"), 3: ("headings", "plan_hash")}
+# Which run asked, what it took, and what a later version says of the same layout: two rows that differ only here say
+# the same. The plan is not here: one answer was made under one plan, so of two rows that differ in it one was edited.
 BOOKKEEPING = {
-    "run_id", "schema_version", "params_not_sent", "answer_requests", "judge_attempts", "judge_requests",
+    "run_id", "schema_version", "headings", "params_not_sent", "answer_requests", "judge_attempts", "judge_requests",
     "judge_input_tokens", "judge_output_tokens", "judge_cached_tokens", "judge_cost_usd",
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from . import background
+from .analysis_plan import load_plan
 from .data import Entry
 from .echo import ECHO_THRESHOLD
 from .errors import StructmemError
@@ -187,12 +188,13 @@ _CLIENT = (
 
 def _prepare(settings: Mapping) -> tuple[Client, bool, Execution]:
     """The client, whether it is ours to close, and the run, from the parameters of `run`."""
-    grid = make_grid(**{name: settings[name] for name in _GRID})
+    grid, plan_hash = make_grid(**{name: settings[name] for name in _GRID}), load_plan().hash
     client, own = settings["client"], settings["client"] is None
     if own:
         client = Client(**{name: settings[name] for name in _CLIENT})
     try:
         sorters = [arm.sorter for arm in grid.arms if arm.sorter not in (None, "embedding")]
+        client.sender.plan_hash = plan_hash
         client.check_priced([*grid.models, *sorters, *([grid.judge_model] if grid.judge.asks_model else [])])
     except BaseException:
         if own:

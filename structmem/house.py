@@ -1,30 +1,29 @@
-"""House style of the figures: sizes, a colour and marker per structure, glyphs that exist, and how they are saved."""
+"""House style of the figures: sizes, a colour and marker per structure, and how they are saved and told in words."""
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 import unicodedata
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
 import matplotlib
 import pandas as pd
-from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from .errors import choice
+from .glyphs import FONT, draw_only_known_glyphs, text_width
 from .paths import in_project
 
 WIDTHS = {"column": 3.25, "page": 6.75}  # inches
-FONT = "DejaVu Sans"  # comes with matplotlib, so that figures are the same everywhere
 # Okabe and Ito's colours, told apart also by shape: the same for a structure in every figure.
 STRUCTURE_STYLE = {
     "flat": ("#4D4D4D", "o"), "fixed": ("#0072B2", "s"), "dynamic": ("#D55E00", "D"), "tree": ("#009E73", "^"),
@@ -34,6 +33,17 @@ _OTHER_STYLES = (
     ("#E69F00", "P"), ("#56B4E9", "X"), ("#8C6BB1", "<"), ("#7F6A3F", ">"), ("#B22222", "p"), ("#1B7F8C", "h"),
 )  # fmt: skip
 GREY = "#8C8C8C"
+SHADES = "YlGnBu"  # one order of lightness for every kind of colour vision; dark is much
+
+
+def shades(values) -> list[tuple]:
+    """Colours of values in [0, 1], with the colour of text that is read on each: pairs (colour, text colour)."""
+    found = []
+    for colour in matplotlib.colormaps[SHADES](values):
+        linear = [((part + 0.055) / 1.055) ** 2.4 if part > 0.04045 else part / 12.92 for part in colour[:3]]
+        light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]  # relative luminance (WCAG 2.1)
+        found.append((tuple(colour), "black" if (light + 0.05) / 0.05 >= 1.05 / (light + 0.05) else "white"))
+    return found
 
 
 def structure_style(structure: str) -> tuple[str, str]:
@@ -55,7 +65,9 @@ def style() -> Iterator[None]:
                 "xtick.major.width": 0.6, "xtick.major.size": 2.5, "axes.titlelocation": "left", "axes.axisbelow": True,
                 "grid.color": "#E3E3E3", "grid.linewidth": 0.5, "legend.frameon": False, "legend.handletextpad": 0.2,
                 "legend.columnspacing": 1.0, "lines.markersize": 4, "pdf.fonttype": 42, "ps.fonttype": 42,
-                "savefig.facecolor": "white", "axes.unicode_minus": True,
+                "savefig.facecolor": "white", "axes.unicode_minus": True, "hatch.linewidth": 0.5,
+                # Text in an SVG becomes outlines: the same look where the font is not installed. The PDF keeps text.
+                "svg.fonttype": "path", "svg.hashsalt": "structmem",
             }
         )  # fmt: skip
         yield
@@ -77,10 +89,38 @@ def new_axes(width: str, height: float, ncols: int = 1, nrows: int = 1, **sharin
 
 
 def label(text: object, width: int = 30) -> str:
-    """A name as a figure shows it: one kind of white space, no control characters, wrapped."""
+    """A name as a figure shows it: one kind of white space, no control characters, wrapped.
+
+    `width` counts characters of usual width; lines of wider ones hold fewer.
+    """
+    tied = re.sub(r"(\d) (%|pp\b)", "\\1\u00a0\\2", printable(text))  # a number stays with its unit
+    lines, widest = textwrap.wrap(tied, width), width
+    while widest > 1 and any(map(partial(_too_wide, width), lines)):
+        widest -= 1
+        lines = textwrap.wrap(tied, widest)
+    return "\n".join(lines).replace("\u00a0", " ") or "(blank)"
+
+
+def _too_wide(width: int, line: str) -> bool:
+    """Whether a line takes more room than `width` characters usually do: 0.67 of the font's size each."""
+    return len(line) > width / 2 and text_width(line) > 0.67 * max(width, 4)
+
+
+def printable(text: object) -> str:
+    """A text without control characters and with one kind of white space, as files and metadata can hold it."""
     clean = "".join(" " if char.isspace() else char for char in str(text))
-    clean = "".join(char for char in clean if unicodedata.category(char) not in ("Cc", "Cf", "Cs"))
-    return "\n".join(textwrap.wrap(clean, width, break_on_hyphens=True)) or "(blank)"
+    return "".join(c for c in clean if unicodedata.category(c) not in ("Cc", "Cf", "Cs") and c not in "\ufffe\uffff")
+
+
+def figure_of(drawn) -> Figure:
+    """The figure of an Axes, of an array of Axes, or itself."""
+    return drawn if isinstance(drawn, Figure) else (drawn if isinstance(drawn, Axes) else drawn.flat[0]).figure
+
+
+def tell(drawn, *sentences: str) -> None:
+    """Keep with a figure what it shows in plain words, for readers who cannot see it."""
+    told = [printable(sentence) for sentence in sentences if sentence]
+    figure_of(drawn).alt_text = " ".join(text if text.endswith((".", "…")) else f"{text}." for text in told)
 
 
 @dataclass(frozen=True)
@@ -89,9 +129,10 @@ class Saved:
 
     stem: str
     folder: Path
+    alt: str
 
     def __repr__(self) -> str:
-        return f"figure {self.stem} (PDF, PNG, CSV)"
+        return f"figure {self.stem} (PDF, SVG, PNG, CSV, alt text)"
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         from base64 import b64encode
@@ -99,15 +140,20 @@ class Saved:
         png = self.folder / f"{self.stem}.png"
         inches = matplotlib.image.imread(png).shape[1] / 300
         picture = b64encode(png.read_bytes()).decode()
-        return {"text/plain": repr(self), "image/png": picture}, {"image/png": {"width": round(inches * 110)}}
+        shown = {"width": round(inches * 110), "alt": self.alt}
+        return {"text/plain": repr(self), "image/png": picture}, {"image/png": shown}
 
 
 def save(drawn, stem: str, data: pd.DataFrame, folder: str | Path = "figures") -> Saved:
-    """Write a figure as PDF (font type 42), PNG (300 dpi) and the CSV of what it shows, and close it.
+    """Write a figure as PDF (font type 42), SVG, PNG (300 dpi), the CSV of what it shows, and its alt text.
+
+    Texts in the SVG are outlines, so that it looks the same where the font is not installed; the PDF keeps them as
+    text. The same table gives the same bytes: no dates, versions or random ids.
 
     Parameters
     ----------
     drawn : Axes, array of Axes or Figure
+        As made by a function of ``figures``.
     stem : str
         File name without ending.
     data : DataFrame
@@ -118,88 +164,29 @@ def save(drawn, stem: str, data: pd.DataFrame, folder: str | Path = "figures") -
     Returns
     -------
     Saved
-        As the last expression of a notebook cell it shows the PNG.
+        As the last expression of a notebook cell it shows the PNG. ``alt`` says in words what the figure shows; it is
+        also in ``stem.txt``, in the metadata of the PDF, SVG and PNG, and the alt text of the notebook's image.
     """
-    figure = drawn if isinstance(drawn, Figure) else (drawn if isinstance(drawn, Axes) else drawn.flat[0]).figure
+    figure = figure_of(drawn)
+    alt = getattr(figure, "alt_text", "") or f"A figure drawn from a table of {len(data)} rows."
     folder = in_project(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    told = {
+        "pdf": {"Title": stem, "Subject": alt, "CreationDate": None, "Creator": None, "Producer": None},
+        "svg": {"Title": stem, "Description": alt, "Date": None, "Creator": None},
+        "png": {"Title": stem, "Description": alt, "Software": None},
+    }
     with style():
-        draw_only_known_glyphs(figure)
-        # No dates and versions in the files: the same table gives the same bytes.
-        figure.savefig(folder / f"{stem}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
-        figure.savefig(folder / f"{stem}.png", dpi=300, metadata={"Software": None})
+        if key := draw_only_known_glyphs(figure):
+            names = ", ".join(f"{number} is {printable(name)}" for number, name in key.items())
+            alt = f"{alt} Names are drawn as numbers: {names}."
+            told["pdf"]["Subject"] = told["svg"]["Description"] = told["png"]["Description"] = alt
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once, so that the formats are alike
+        for kind, metadata in told.items():
+            figure.savefig(folder / f"{stem}.{kind}", metadata=metadata, dpi=300 if kind == "png" else "figure")
+    (folder / f"{stem}.txt").write_text(f"{alt}\n", encoding="utf-8")
     data.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g", lineterminator="\n")
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close(figure)
-    return Saved(stem, folder)
-
-
-def draw_only_known_glyphs(figure: Figure) -> dict[str, str]:
-    """Give texts a font that has their characters; what no font has becomes a number, with one warning as the key.
-
-    Returns
-    -------
-    dict
-        Number, as drawn, to text; empty when every text can be drawn.
-    """
-    key: dict[str, str] = {}
-    numbers: dict[str, str] = {}
-    families = [FONT]
-
-    def mend(text: str) -> str:
-        lacking = {char for char in text if not char.isspace() and ord(char) not in _characters(FONT)}
-        if not lacking:
-            return text
-        for family in families[1:]:
-            lacking -= {char for char in lacking if ord(char) in _characters(family)}
-        if lacking and (family := _family_with(lacking)):
-            families.append(family)
-            lacking = set()
-        if not lacking:
-            return text
-        number = numbers.setdefault(text, f"#{len(numbers) + 1}")
-        key[number] = text
-        return number
-
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            old = [tick.get_text() for tick in axis.get_ticklabels()]
-            new = [mend(text) for text in old]
-            if new != old:
-                axis.set_ticklabels(new)
-    for artist in figure.findobj(Text):
-        mended = mend(artist.get_text())
-        if mended != artist.get_text():
-            artist.set_text(mended)
-    if len(families) > 1:
-        for artist in figure.findobj(Text):
-            artist.set_fontfamily(families)
-        for axes in figure.axes:
-            axes.tick_params(labelfontfamily=families)
-    if key:
-        names = ", ".join(f"{number} = {' '.join(text.split())}" for number, text in key.items())
-        warnings.warn(f"No installed font draws these names; the figure shows numbers: {names}.", stacklevel=3)
-    return key
-
-
-_CHARACTERS: dict[str, frozenset[int]] = {}
-
-
-def _characters(family: str) -> frozenset[int]:
-    if family not in _CHARACTERS:
-        path = font_manager.findfont(font_manager.FontProperties(family=family))
-        _CHARACTERS[family] = frozenset(font_manager.get_font(path).get_charmap())
-    return _CHARACTERS[family]
-
-
-def _family_with(characters: set[str]) -> str | None:
-    """The first installed family, by name, that has all these characters; emoji in colour cannot be embedded."""
-    for family in sorted({entry.name for entry in font_manager.fontManager.ttflist}):
-        if family in ("Last Resort", ".LastResort") or "Emoji" in family:
-            continue
-        try:
-            if all(ord(char) in _characters(family) for char in characters):
-                return family
-        except (OSError, RuntimeError, ValueError):
-            continue  # an installed font file that cannot be read is no reason to draw nothing
-    return None
+    return Saved(stem, folder, alt)

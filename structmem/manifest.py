@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import re
 import subprocess
@@ -14,14 +13,15 @@ from pathlib import Path
 import pandas as pd
 
 from . import __version__, paths
+from .analysis_plan import load_plan
 from .columns import SCHEMA_VERSION
+from .errors import StructmemError
 from .missing import completeness, missing_by_arm
 
 
 def manifest(df: pd.DataFrame) -> dict:
     """Facts about a results table: versions, commit, hashes, parameters, what is missing, and what it took."""
-    plan = paths.root() / "data" / "analysis_plan.yaml"
-    hashes = ("benchmark_hash", "prompt_hash", "judge_prompt_hash", "taxonomy_hash", "run_id")
+    hashes = ("benchmark_hash", "prompt_hash", "judge_prompt_hash", "taxonomy_hash", "plan_hash", "run_id")
     return {
         "structmem": __version__,
         "schema_version": SCHEMA_VERSION,
@@ -30,7 +30,7 @@ def manifest(df: pd.DataFrame) -> dict:
         "system": f"{platform.system()} {platform.machine()}",
         "packages": _versions(),
         "commit": _commit(),
-        "plan_sha256": hashlib.sha256(plan.read_bytes()).hexdigest() if plan.is_file() else None,
+        "plan_sha256": _plan_sha256(),
         **{name: sorted(df[name].dropna().unique()) if name in df else [] for name in hashes},
         "rows": len(df),
         "entries": int(df["entry_id"].nunique()) if len(df) else 0,
@@ -39,6 +39,14 @@ def manifest(df: pd.DataFrame) -> dict:
         "completeness": completeness(df).facts() if len(df) else {},
         "missing_by_arm": missing_by_arm(df) if len(df) else [],
     }
+
+
+def _plan_sha256() -> str | None:
+    """The analysis plan's hash; None where it cannot be read: results that are paid for are written all the same."""
+    try:
+        return load_plan().sha256
+    except StructmemError:
+        return None
 
 
 _PACKAGES = (

@@ -164,7 +164,7 @@ def copy_notebooks(folder: str | Path, force: bool = False) -> tuple[list[Path],
         ``kept``: files that were there with another content and were left alone; `force` replaces them.
     """
     folder, copied, kept = Path(folder), [], []
-    for name in ("notebooks", "data/recorded", "data/models.yaml"):
+    for name in ("notebooks", "data/recorded", "data/models.yaml", "data/analysis_plan.yaml"):
         source = shared(name)
         for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
             if not file.is_file() or ".ipynb_checkpoints" in file.parts:

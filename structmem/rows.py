@@ -35,11 +35,13 @@ async def lay_out(node: Node, calls: Sequence[Call], renderer: str) -> Layout:
     context = render(node, renderer)
     unclassified = sum(len(part.memories) for path, part in node.walk() if path[:1] == (UNCLASSIFIED,))
     shown = len(node.all_memories())
+    headings = [part.label for _, part in node.walk() if part.label is not None]
     columns = {
         "context_sha256": hashlib.sha256(context.encode()).hexdigest(),
         "context_tokens": estimate_tokens([context]),
         "n_shown": shown,
         "n_unclassified": unclassified,
+        "headings": readable(json.dumps(headings, ensure_ascii=False)),
     }
     if calls:
         columns["structurer_key"] = " ".join(call.key for call in sorted(calls, key=lambda call: call.key))
@@ -62,7 +64,7 @@ def answer_columns(call: Call) -> dict:
         "answer_cost_usd": call.cost_usd,
         "answer_requests": call.requests,
     }
-    for name in ("served_model", "provider", "called_at", "finish_reason", "latency_s"):
+    for name in ("served_model", "provider", "called_at", "finish_reason", "latency_s", "plan_hash"):
         found[name] = getattr(call, name)
     return found
 

@@ -17,7 +17,7 @@ from .filesystems import network_type
 from .paths import is_file
 
 APPLICATION_ID = 0x736D656D  # "smem"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BUSY_SECONDS = 60
 # The stores that this process has open, and who may look through them or change them.
 OPEN: weakref.WeakSet = weakref.WeakSet()
@@ -44,7 +44,7 @@ CALL_COLUMNS = {
     "input_tokens": "INTEGER", "output_tokens": "INTEGER", "cached_tokens": "INTEGER", "reasoning_tokens": "INTEGER",
     "cost_usd": "REAL", "latency_s": "REAL", "called_at": "TEXT NOT NULL", "params_sent": "TEXT NOT NULL",
     "error": "TEXT", "role": "TEXT NOT NULL", "generation": "INTEGER NOT NULL", "replicate": "INTEGER NOT NULL",
-    "attempt": "INTEGER NOT NULL", "requests": "INTEGER",
+    "attempt": "INTEGER NOT NULL", "requests": "INTEGER", "plan_hash": "TEXT",
 }  # fmt: skip
 REQUEST_COLUMNS = {
     "messages": "TEXT NOT NULL", "params": "TEXT NOT NULL", "options": "TEXT NOT NULL", "memory_set": "TEXT",
@@ -56,8 +56,13 @@ def _to_version_2(db: sqlite3.Connection) -> None:
         db.execute(f"ALTER TABLE {table} ADD COLUMN requests INTEGER")
 
 
+def _to_version_3(db: sqlite3.Connection) -> None:
+    for table in ("calls", "failures"):
+        db.execute(f"ALTER TABLE {table} ADD COLUMN plan_hash TEXT")
+
+
 # One function per old version, each bringing a store one version further.
-MIGRATIONS = {1: _to_version_2}
+MIGRATIONS = {1: _to_version_2, 2: _to_version_3}
 
 
 def open_file(where: str, read_only: bool = False) -> sqlite3.Connection:

@@ -136,6 +136,7 @@ class Sender:
         self.counts = {
             "made": 0, "stored": 0, "requests": 0, "retries": 0, "rejected": 0, "no_response": 0, "by_role": {},
         }  # fmt: skip
+        self.plan_hash: str | None = None  # the analysis plan in force, stamped on every call that is made
         self._announce = announce
         self._at_once = at_once
         self._limits: dict[tuple, Limit] = {}
@@ -327,7 +328,7 @@ class Sender:
 
     def record(self, key: str, request: Request, outcome: Reply | Failure, sent: dict, details: Mapping) -> Call:
         """The `Call` for an outcome, with every secret hidden."""
-        requests = details["requests"]
+        requests, details = details["requests"], {**details, "plan_hash": self.plan_hash}
         error, label = outcome.detail, model_label(request.model)
         self.count("made", request.role)
         if error is not None:

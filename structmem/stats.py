@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from math import nan
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from .analysis_plan import stamped
 from .comparisons import paired_differences, reductions
 from .errors import InputError
-from .intervals import minimum_detectable_pp, wilson_clustered
+from .intervals import clopper_pearson, minimum_detectable_pp, wilson_clustered
 from .missing import MISSING_GAP_PP, TRUNCATED_GAP_PP, differ, in_words, rows_gone, why_missing
 from .outcomes import (
     ARM,
@@ -20,6 +22,7 @@ from .outcomes import (
     check_results,
     counted,
     display_structure,
+    is_echo,
     keep_none,
     sort_arms,
     unit_rows,
@@ -30,7 +33,7 @@ __all__ = [
     "reductions",
 ]  # fmt: skip
 
-_NAMES = {"failure": ("failure_rate", "fr_at_1", "mean_score"), "echo": ("echo_rate", "echo_at_1", "mean_echo_overlap")}
+NAMES = {"failure": ("failure_rate", "fr_at_1", "mean_score"), "echo": ("echo_rate", "echo_at_1", "mean_echo_overlap")}
 
 
 def failure_rate(
@@ -62,8 +65,12 @@ def failure_rate(
         complete entries (entry × arm), ``n_unscored`` incomplete ones; ``n_generations`` (K); ``best_case``,
         ``worst_case``: the rate if every missing generation had passed or failed; ``n_asked`` rows, ``n_scored`` of
         them, and the ``reasons`` of the others in words; ``fr_at_1``: mean over generations of the single-generation
-        failure; ``mean_score``; ``truncated_share`` of answers; ``threshold``; ``interval``; ``reason`` where the rate
-        is NaN; ``warning`` as in ``arm_summary``.
+        failure, with ``fr_at_1_low``, ``fr_at_1_high``: 95 % Wilson interval at the effective number of generations,
+        entries as clusters (see ``intervals.wilson_clustered``); ``mean_score``; ``truncated_share`` of answers;
+        ``threshold``; ``interval``; ``exact_low``, ``exact_high``: 95 % Clopper–Pearson interval, which needs
+        independent entries: NaN where a group holds an entry several times, as ``exact_interval`` then says (``show``
+        leaves the three out unless asked); ``reason`` where the rate is NaN; ``warning`` as in ``arm_summary``;
+        ``analysis``, ``analysis_note``, ``plan_hash`` as in ``stamped``.
 
     Raises
     ------
@@ -71,7 +78,7 @@ def failure_rate(
         Unknown columns, doubled keys, scores off their scale, arms of different K in one group, rows judged by
         ``echo``.
     """
-    return _rates(results, by, "failure", threshold)
+    return stamped(_rates(results, by, "failure", threshold), results)
 
 
 def echo_rate(results: pd.DataFrame, by: str | Iterable[str] = ("model", "structure")) -> pd.DataFrame:
@@ -83,55 +90,98 @@ def echo_rate(results: pd.DataFrame, by: str | Iterable[str] = ("model", "struct
     Returns
     -------
     DataFrame
-        As ``failure_rate``, with ``echo_rate``, ``echo_at_1`` and ``mean_echo_overlap`` in [0, 1]; ``threshold`` is
-        the overlap from which an answer counts as echo.
+        As ``failure_rate``, with ``echo_rate``, ``echo_at_1`` (``echo_at_1_low``, ``echo_at_1_high``) and
+        ``mean_echo_overlap`` in [0, 1]; ``threshold`` is the overlap from which an answer counts as echo.
     """
-    return _rates(results, by, "echo", None)
+    return stamped(_rates(results, by, "echo", None), results)
 
 
-def _rates(results: pd.DataFrame, by: str | Iterable[str], outcome: str, threshold: int | None) -> pd.DataFrame:
+class Group(NamedTuple):
+    """One row of a table of rates before its numbers: what it is called, its units, and the complete ones."""
+
+    named: dict
+    units: pd.DataFrame
+    complete: pd.DataFrame
+    n_generations: int
+
+
+def outcome_of(results: pd.DataFrame, outcome: str | None) -> str:
+    """The outcome asked for; without one, echo where every row was checked by the echo measure, else failure."""
+    return outcome or ("echo" if isinstance(results, pd.DataFrame) and is_echo(results) else "failure")
+
+
+def rate_groups(
+    results: pd.DataFrame, by: str | Iterable[str], outcome: str, threshold: int | None = None
+) -> tuple[list[Group], list[str]]:
+    """The groups that ``failure_rate`` makes rows of, and the columns that name them (``arm`` last, where it is known).
+
+    Raises
+    ------
+    InputError
+        As ``failure_rate``.
+    """
     by = [by] if isinstance(by, str) else list(by)
     units, arm = unit_rows(results, by, outcome, threshold)
-    keys = _keys(units, arm, by)
-    rate, one, value = _NAMES[outcome]
-    rows = []
+    keys = keys_of(units, arm, by)
+    groups = []
     for key, group in units.groupby(keys, sort=False):
         named = dict(zip(keys, key, strict=True))
-        complete = group[group["complete"]]
         generations = sorted(map(int, group["expected"].unique()))
         if len(generations) > 1:
             raise InputError(
                 f"The group {named} pools arms with {generations} generations per entry, whose rates differ in kind; "
                 "add the columns that separate them to by."
             )
-        low, high = wilson_clustered(complete["failed"].to_numpy(), complete["entry_id"].to_numpy())
+        label = {"arm": label_of(group)} if "structure" in by else {}
+        groups.append(Group(named | label, group, group[group["complete"]], generations[0]))
+    assert sum(len(group.units) for group in groups) == len(units)  # no group vanished
+    return groups, [*keys, *(["arm"] if "structure" in by else [])]
+
+
+def _rates(results: pd.DataFrame, by: str | Iterable[str], outcome: str, threshold: int | None) -> pd.DataFrame:
+    groups, shown = rate_groups(results, by, outcome, threshold)
+    keys = [key for key in shown if key != "arm"]
+    rate, one, value = NAMES[outcome]
+    rows = []
+    for named, group, complete, n_generations in groups:
+        failed, entries = complete["failed"].to_numpy(), complete["entry_id"].to_numpy()
+        low, high = wilson_clustered(failed, entries)
+        one_low, one_high = wilson_clustered(complete["failed_one"].to_numpy(), entries, draws=n_generations)
         found = counted(group)
         limit = group["threshold"].iloc[0]
         repeated = complete["entry_id"].duplicated().any()
-        label = {"arm": _label(group)} if "structure" in by else {}
         rows.append(
             named
-            | label
-            | {rate: _mean(complete["failed"]), "low": low, "high": high}
-            | {"n_entries": len(complete), "n_unscored": len(group) - len(complete), "n_generations": generations[0]}
+            | {rate: _mean(failed), "low": low, "high": high}
+            | {"n_entries": len(complete), "n_unscored": len(group) - len(complete), "n_generations": n_generations}
             | {"best_case": group["best"].mean(), "worst_case": group["worst"].mean()}
             | found
-            | {one: _mean(complete["failed_one"]), value: _mean(complete["mean_value"])}
+            | {one: _mean(complete["failed_one"]), f"{one}_low": one_low, f"{one}_high": one_high}
+            | {value: _mean(complete["mean_value"])}
             | {"n_lost": found["n_asked"] - found["n_scored"]}
             | {"n_truncated": int(group["truncated"].sum()), "n_answered": int(group["answered"].sum())}
             | {"threshold": nan if limit == NONE else limit}
             | {"interval": "Wilson, entries as clusters" if repeated else "Wilson"}
-            | {"reason": "" if len(complete) else _why_nothing(group, outcome)}
+            | _exact(failed, repeated)
+            | {"reason": "" if len(complete) else why_nothing(group, outcome)}
         )
-    shown = [*keys, "arm"] if "structure" in by else keys
     columns = [*shown, rate, "low", "high", "n_entries", "n_unscored", "n_generations", "best_case", "worst_case"]
-    columns += ["n_asked", "n_scored", "reasons", one, value, "truncated_share", "threshold", "interval", "reason"]
+    columns += ["n_asked", "n_scored", "reasons", one, f"{one}_low", f"{one}_high", value, "truncated_share"]
+    columns += ["threshold", "interval", "exact_low", "exact_high", "exact_interval", "reason"]
     columns = dict.fromkeys([*columns, *_COUNTS])
-    assert sum(row["n_entries"] + row["n_unscored"] for row in rows) == len(units)  # no group vanished
     return _warned(sort_arms(pd.DataFrame(rows, columns=list(columns)), ["failure_type", *keys]), keys)
 
 
-def _keys(rows: pd.DataFrame, arm: list[str], by: list[str]) -> list[str]:
+def _exact(failed: np.ndarray, repeated: bool) -> dict:
+    if repeated:
+        low, high, name = nan, nan, "not available: entries appear several times, which are not independent"
+    else:
+        low, high = clopper_pearson(int(failed.sum()), len(failed))
+        name = "Clopper–Pearson" if len(failed) else "not available: no complete entry"
+    return {"exact_low": low, "exact_high": high, "exact_interval": name}
+
+
+def keys_of(rows: pd.DataFrame, arm: list[str], by: list[str]) -> list[str]:
     """``by``, the failure type, and each arm column that would else be pooled, or differ between rows unseen."""
     keys = list(dict.fromkeys([*by, "failure_type"]))
     for column in arm:
@@ -143,7 +193,8 @@ def _keys(rows: pd.DataFrame, arm: list[str], by: list[str]) -> list[str]:
     return keys
 
 
-def _label(group: pd.DataFrame) -> str:
+def label_of(group: pd.DataFrame) -> str:
+    """How tables and figures call the arm that some units are of."""
     first = group.iloc[0]
     again = first["structure"] == "flat" and "replicate" in group and first["replicate"] not in (0, NONE)
     return "flat (A/A)" if again else display_structure(first["structure"], first.get("structurer"))
@@ -154,7 +205,8 @@ def _mean(values: Iterable[float]) -> float:
     return float(values.mean()) if len(values) else nan
 
 
-def _why_nothing(group: pd.DataFrame, outcome: str) -> str:
+def why_nothing(group: pd.DataFrame, outcome: str) -> str:
+    """Why a group without complete entries has no rate, in words."""
     if outcome == "echo" and set(group["failure_type"]) == {"sycophancy"}:
         return "echo cannot see agreement: sycophancy is not scored"
     if group["threshold"].eq(NONE).all() and outcome == "failure":
@@ -182,7 +234,7 @@ def arm_summary(results: pd.DataFrame, by: str | Iterable[str] = ("model", "stru
     arm = [column for column in ARM if column in results]
     rows = keep_none(results, [*arm, *by, "failure_type"])
     rows["_gone"] = 0 if "generation" in by else rows_gone(rows)
-    keys = _keys(rows, arm, by)
+    keys = keys_of(rows, arm, by)
     table = []
     for key, group in rows.groupby(keys, sort=False):
         lost, gone = group[group["status"] != "ok"], int(group["_gone"].sum())
@@ -191,7 +243,7 @@ def arm_summary(results: pd.DataFrame, by: str | Iterable[str] = ("model", "stru
         cut = _true(group, "truncated")[answered]
         table.append(
             dict(zip(keys, key, strict=True))
-            | ({"arm": _label(group)} if "structure" in by else {})
+            | ({"arm": label_of(group)} if "structure" in by else {})
             | {"n_asked": n_asked}
             | {f"n_{status}": int((group["status"] == status).sum()) for status in ("ok", "no_response", "no_verdict")}
             | {"reasons": in_words(Counter(why_missing(lost)) | {"no row": gone})}

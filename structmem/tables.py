@@ -10,23 +10,39 @@ from collections.abc import Callable, Iterable
 import pandas as pd
 
 from .data import FAILURE_TYPES
-from .errors import choice
+from .errors import InputError, choice
 
 DASH = "–"
 _MINUS = "−"
 # An estimate and the columns of its interval, shown as one column.
 _INTERVALS = {
     "failure_rate": ("low", "high"), "echo_rate": ("low", "high"), "difference_pp": ("low_pp", "high_pp"),
-    "reduction_pp": ("low_pp", "high_pp"), "hit": ("low", "high"),
+    "reduction_pp": ("low_pp", "high_pp"), "hit": ("low", "high"), "fr_at_1": ("fr_at_1_low", "fr_at_1_high"),
+    "echo_at_1": ("echo_at_1_low", "echo_at_1_high"), "fr_at_k": ("low", "high"),
+    "echo_at_k": ("low", "high"), "share": ("low", "high"), "common_failure_rate": ("common_low", "common_high"),
+    "common_echo_rate": ("common_low", "common_high"),
+    "sensitivity": ("sensitivity_low", "sensitivity_high"), "specificity": ("specificity_low", "specificity_high"),
+    "corrected_rate": ("corrected_low", "corrected_high"), "rate_naming": ("low", "high"),
+    "log_odds": ("log_odds_low", "log_odds_high"), "odds_ratio": ("odds_low", "odds_high"),
+    "at_1_difference_pp": ("at_1_low_pp", "at_1_high_pp"), "shift_difference_pp": ("shift_low_pp", "shift_high_pp"),
 }  # fmt: skip
-_NOTES = ("reason", "remark", "warning", "note")
+_NOTES = ("reason", "remark", "warning", "note", "analysis_note")
+# Shown on request only: a table has to fit a page.
+_ASIDE = ("interval", "outcome", "baseline", "plan_hash", "exact_low", "exact_high", "exact_interval", "harmed")
 _WORDS = {
     "n_pairs": "pairs", "n_left_out": "left out", "n_entries": "n", "n_unscored": "unscored", "fr_at_1": "FR@1",
     "mcnemar_p": "McNemar p", "sd_note": "sd over", "n_only_baseline_fails": "only baseline fails",
     "n_only_arm_fails": "only arm fails", "n_only_baseline_echoes": "only baseline echoes",
     "n_only_arm_echoes": "only arm echoes", "difference_pp": "difference", "reduction_pp": "reduction", "sd_pp": "sd",
-    "relative_change_pct": "relative change", "n_scored": "rows scored", "n_scored_baseline": "baseline's",
-    "reasons_baseline": "baseline's reasons",
+    "relative_change_pct": "relative change", "n_scored": "rows scored", "n_scored_baseline": "baseline's rows scored",
+    "reasons_baseline": "baseline's reasons", "n_family": "in family",
+    "fr_at_k": "FR@k", "at_1_difference_pp": "difference at K = 1",
+}  # fmt: skip
+
+# Sizes, which have no direction.
+_UNSIGNED = {
+    "sd_pp", "tau_pp", "noise_sd_pp", "noise_range_pp", "detectable_pp", "detectable_normal_pp", "margin_pp",
+    "smallest_margin_pp", "smallest_equivalence_pp", "range_pp",
 }  # fmt: skip
 
 
@@ -38,7 +54,7 @@ class Table:
 
     def __str__(self) -> str:
         widths = [max(map(_width, column)) for column in zip(self.header, *self.cells, strict=True)]
-        right = [self._is_number(position) for position in range(len(self.header))]
+        right = [self.is_number(position) for position in range(len(self.header))]
         lines = [self._line(self.header, widths, right), "  ".join("-" * width for width in widths)]
         lines += [self._line(row, widths, right) for row in self.cells] or ["(no rows)"]
         lines += [f"[{number}] {note}" for number, note in enumerate(self.notes, start=1)]
@@ -48,19 +64,20 @@ class Table:
 
     def _repr_html_(self) -> str:
         def row(cells: list[str], tag: str) -> str:
-            align = ["right" if self._is_number(position) else "left" for position in range(len(cells))]
+            align = ["right" if self.is_number(position) else "left" for position in range(len(cells))]
             style = [f'<{tag} style="text-align:{side}">' for side in align]
             made = (f"{start}{html.escape(cell)}</{tag}>" for start, cell in zip(style, cells, strict=True))
             return f"<tr>{''.join(made)}</tr>"
 
-        caption = f"<p>{html.escape(self.caption)}</p>" if self.caption else ""
+        caption = "".join(f"<p>{html.escape(line)}</p>" for line in self.caption.splitlines())
         notes = "".join(f"<br>[{number}] {html.escape(note)}" for number, note in enumerate(self.notes, start=1))
         body = "\n".join(row(cells, "td") for cells in self.cells)
         head = row(self.header, "th")
         table = f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
         return f"{caption}{table}{notes and f'<p>{notes[4:]}</p>'}"
 
-    def _is_number(self, position: int) -> bool:
+    def is_number(self, position: int) -> bool:
+        """Whether a column holds numbers, which are aligned at the right."""
         cells = [row[position] for row in self.cells if row[position] != DASH]
         return bool(cells) and all(cell[:1].isdigit() or cell[:1] in f"+{_MINUS}<>[" for cell in cells)
 
@@ -84,27 +101,36 @@ def show(table: pd.DataFrame, columns: Iterable[str] | None = None) -> Table:
     table : DataFrame
         As made by ``failure_rate``, ``paired_differences`` and the other functions.
     columns : column names, optional
-        Show these, in this order; nothing moves to the caption.
+        Show these, in this order; nothing moves to the caption but whether the table is confirmatory.
 
     Returns
     -------
     Table
         Prints as text; the last expression of a notebook cell shows it as HTML.
     """
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(f"show takes a table of this package, got {type(table).__name__}: print it instead.")
     shown = list(columns) if columns is not None else _worth_showing(table)
     for column in shown:
         if column not in table:
             raise choice("column", column, table.columns)
-    caption = ""
+    caption = []
+    planned = _planned(table)
+    if planned:
+        shown = [column for column in shown if column != "analysis"]
     if columns is None and len(table) > 1:
         constant = [c for c in shown if _is_setting(table, c) and table[c].nunique(dropna=False) == 1]
-        caption = ", ".join(f"{_word(column)} {_cell(column, table[column].iloc[0])}" for column in constant)
+        said = [(column, _cell(column, table[column].iloc[0])) for column in constant]
+        caption = [", ".join(f"{_word(column)} {cell}" for column, cell in said if cell)]
         shown = [column for column in shown if column not in constant]
+    caption = "\n".join(filter(None, [*caption, planned or _plan(table)]))
+    one_note = "analysis_note" in table and table["analysis_note"].nunique(dropna=False) == 1  # is in the caption
+    notes_of = [column for column in _NOTES if column != "analysis_note" or not (planned and one_note)]
     notes: dict[str, int] = {}
     cells = []
     for row in table.to_dict("records"):
         line = [_shown(row, column) for column in shown]
-        said = [_cell(column, row[column]) for column in _NOTES if isinstance(row.get(column), str) and row[column]]
+        said = [_cell(column, row[column]) for column in notes_of if isinstance(row.get(column), str) and row[column]]
         if str(row.get("interval", "")).startswith("not available"):
             said.append(f"interval {row['interval']}")
         cells.append([*line, " ".join(f"[{notes.setdefault(note, len(notes) + 1)}]" for note in said)])
@@ -115,7 +141,9 @@ def show(table: pd.DataFrame, columns: Iterable[str] | None = None) -> Table:
 
 
 def _worth_showing(table: pd.DataFrame) -> list[str]:
-    spare = set(_NOTES) | {"interval", "outcome", "baseline"}
+    spare = {*_NOTES, *_ASIDE}
+    if "baseline" in table and table["baseline"].nunique() > 1:
+        spare -= {"baseline"}
     for estimate, bounds in _INTERVALS.items():
         if estimate in table and set(bounds) <= set(table.columns):
             spare |= set(bounds)
@@ -132,9 +160,25 @@ def _worth_showing(table: pd.DataFrame) -> list[str]:
             spare |= {scored, asked, f"reasons{side}"} if complete else {asked}  # shown as '57 of 60'
     if "reduction_pp" in table:  # wide enough: a difference in truncation is in the notes
         spare |= {"truncated_share", "truncated_share_baseline"}
+    if "sd_note" in table and table["sd_pp"].isna().all():
+        spare |= {"sd_pp"}
     if "n_escaped" in table and not table["n_escaped"].any():
         spare |= {"n_escaped"}
     return [column for column in table if column not in spare]
+
+
+def _planned(table: pd.DataFrame) -> str:
+    """Whether a whole table is confirmatory, why not, and by which plan; empty where its rows differ in that."""
+    if "analysis" not in table or table["analysis"].nunique(dropna=False) != 1:
+        return ""
+    why = table["analysis_note"].unique() if "analysis_note" in table else []
+    note = f" ({_cell('', why[0])})" if len(why) == 1 and why[0] else ""
+    return ", ".join(filter(None, [f"{table['analysis'].iloc[0]}{note}", _plan(table)]))
+
+
+def _plan(table: pd.DataFrame) -> str:
+    plans = table["plan_hash"].dropna().unique() if "plan_hash" in table else []
+    return f"plan {plans[0]}" if len(plans) == 1 and plans[0] else ""
 
 
 _NO_SETTINGS = ("arm", "structure", "sd_note", "reasons", "reasons_baseline")
@@ -166,6 +210,9 @@ def _estimate(row: dict, column: str) -> str:
         bounds = [-bounds[1], -bounds[0]]  # the interval beside it is the difference's
     if _missing(value):
         return DASH
+    if column in ("log_odds", "odds_ratio"):
+        found = [_cell(column, part) for part in (value, *bounds)]
+        return f"{found[0]} [{found[1]}, {found[2]}]" if DASH not in found else found[0]
     scale = 1 if column.endswith("_pp") else 100
     number: Callable[[float], str] = signed if scale == 1 else _plain
     unit = "pp" if scale == 1 else "%"
@@ -187,7 +234,7 @@ def _cell(column: str, value: object) -> str:
         return "<0.001" if value < 0.0005 else f"{value:.3f}"
     if column == "value":
         return f"{value:g}".replace("-", _MINUS)
-    if column == "sd_pp":
+    if column in _UNSIGNED:
         return f"{value:.1f} pp"
     if column.endswith("_pp"):
         return f"{signed(value)} pp"

@@ -11,6 +11,7 @@ from .errors import InputError, choice
 from .paths import is_file, package_file
 from .records import read_text
 from .tree import UNCLASSIFIED
+from .yamlfile import yaml_value
 
 _MARKUP = set('<>{}[]#*`|\\":=')  # what headings, tags, bullets, slots and "name: items" lines are made of
 _LONGEST = 60
@@ -103,7 +104,7 @@ def load_taxonomy(source: str | Path | Taxonomy = "life11") -> Taxonomy:
     if not named and not (isinstance(source, str | Path) and is_file(source)):
         raise InputError(f"taxonomy must be one of {menu} or the path of a YAML file, got {str(source)!r:.200}.")
     path = package_file("taxonomies", f"{source}.yaml") if named else Path(source)
-    data = _read_yaml(path)
+    data = yaml_value(read_text(path), path.name, "YAML with 'domains'")
     try:
         return Taxonomy(path.stem, *_parts(data))
     except _Unusable as error:
@@ -185,26 +186,3 @@ def _name_problem(name: str) -> str | None:
     if len(name) > _LONGEST:
         return f"has {len(name)} characters; expected at most {_LONGEST}"
     return None
-
-
-def _read_yaml(path: Path) -> object:
-    import yaml  # only when a taxonomy is read: the package itself stays quick to import
-
-    class Loader(yaml.SafeLoader):
-        """A safe loader that refuses a key given twice, where plain YAML readers keep the last."""
-
-        def construct_mapping(self, node, deep=False):
-            seen = set()
-            for key, _ in node.value:
-                if (key.tag, str(key.value)) in seen:
-                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark)
-                seen.add((key.tag, str(key.value)))
-            return super().construct_mapping(node, deep)
-
-    try:
-        return yaml.load(read_text(path), Loader=Loader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(f"{path.name} line {line}: {error.problem}; expected YAML with 'domains'.") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path.name}: {error}; expected YAML with 'domains'.") from None

@@ -20,10 +20,11 @@ MODULES = sorted(path.stem for path in FOLDER.glob("*.py"))
 STAGES = {
     "words": (
         "__init__ errors paths filesystems records foreign parameters masking progress columns missing jsonpieces "
-        "replytext listings replies background echo",
+        "replytext listings replies background echo yamlfile memoryfiles",
         "",
     ),
     "data": ("tree data taxonomy", "words"),
+    "plan": ("analysis_plan", "words data"),
     "calls": (
         "calls asks budget prices failures functions transport limits sending generations underway vectors schema "
         "packing recorded store upkeep llm local addresses cut responses connection",
@@ -31,16 +32,26 @@ STAGES = {
     ),
     "layouts": ("registry embedding structurers structures renderers messages", "words data"),
     "judging": ("judges", "words data"),
-    "results": ("manifest results", "words"),
+    "results": ("manifest results", "words plan"),
     "running": (
-        "arms grid estimates rows ways execution experiment simulate",
-        "words data calls layouts judging results",
+        "arms grid estimates rows ways execution experiment simulate rejudging",
+        "words data plan calls layouts judging results",
     ),
-    "statistics": ("intervals outcomes comparisons stats tables quality reading published", "words data"),
-    "figures": ("house marks figures", "words data statistics"),
+    "statistics": (
+        "intervals outcomes pairing comparisons resampling estimands pooled stats tables latex quality reading "
+        "clusters margins interactions power noise "
+        "published published_contrasts published_words "
+        "planted multiplicity curves averaging overlap subgroups "
+        "agreement reliability correction verification headings judge_words",
+        "words data plan",
+    ),
+    "figures": (
+        "house marks glyphs alttext figures rate_figures forest tradeoff grids curve_figures layout_figures",
+        "words data plan statistics",
+    ),
     "front": (
-        "describe notebooks studies recording cli __main__",
-        "words data calls layouts judging results running statistics",
+        "describe notebooks studies recording audit auditfiles planted_judges cli __main__",
+        "words data plan calls layouts judging results running statistics",
     ),
 }
 # The synchronous and default-model conveniences of two public functions reach the client, inside those functions.
@@ -53,9 +64,9 @@ LIBRARIES = {
     "litellm": {"transport", "prices"},
     "xllamacpp": {"local"},
     "wordllama": {"embedding"},
-    "matplotlib": {"house", "marks", "figures"},
-    "seaborn": {"house", "marks", "figures"},
-    "statsmodels": {"intervals", "comparisons", "stats"},
+    "matplotlib": set(STAGES["figures"][0].split()),
+    "seaborn": set(STAGES["figures"][0].split()),
+    "statsmodels": {"intervals", "comparisons", "stats", "multiplicity", "pooled", "agreement"},
     "papermill": {"notebooks"},
     "sqlite3": {"store", "schema", "upkeep"},
 }
@@ -63,7 +74,7 @@ HEAVY = tuple("pandas numpy scipy litellm statsmodels matplotlib yaml pyarrow wo
 # Importing these loads none of HEAVY; the others say pandas or numpy at their top and are imported on first use.
 QUICK = (
     "data taxonomy tree messages renderers replies structures judges llm store local calls cli notebooks parameters "
-    "studies registry structurers"
+    "studies registry structurers yamlfile analysis_plan"
 ).split()
 MAX_LINES = 400
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-import subprocess
-import sys
-import warnings
 
 import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.text import Text
 
-from structmem import figures, house
+from structmem import figures, glyphs, house, marks
 from structmem.errors import InputError
 from structmem.published import load_published
 from structmem.tables import show
@@ -59,65 +55,19 @@ def tokens():
     return pd.DataFrame(table)
 
 
-LONG = ("a-provider-with-a-name/and-a-model-whose-name-takes-sixty-characters-v2", "local/smollm2")
-DRAWN = {
-    "rates": lambda width: figures.leakage_by_model(rates(), width),
-    "rates of models": lambda width: figures.leakage_by_model(rates(LONG), width),
-    "echo": lambda width: figures.rates_by_model(rates(column="echo_rate"), width=width),
-    "forest": lambda width: figures.paired_forest(differences(LONG), width=width),
-    "echo forest": lambda width: figures.paired_forest(differences(outcome="echo"), width=width),
-    "published": lambda width: figures.published_rates(load_published(), width=width),
-    "published sycophancy": lambda width: figures.published_rates(load_published(), "sycophancy", width=width),
-    "trade-off": lambda width: figures.leakage_vs_beneficial(load_published().query("defence == 'standard'"), width),
-    "fill": lambda width: figures.domain_fill(
-        fill([f"a domain with quite a long name, number {i}" for i in range(25)]), width
-    ),
-    "tokens": lambda width: figures.tokens_added(tokens(), width),
-}
-
-
-def figure_of(drawn):
-    return (drawn if hasattr(drawn, "figure") else drawn[0]).figure
-
-
-def ticks_out_of_view(axes):
-    for axis in (axes.xaxis, axes.yaxis):
-        low, high = sorted(axis.get_view_interval())
-        yield from (tick for tick in axis.get_major_ticks() if not low <= tick.get_loc() <= high)
-
-
-@pytest.mark.parametrize("width", ["column", "page"])
-@pytest.mark.parametrize("name", DRAWN)
-def test_every_text_is_inside_the_page_and_apart(name, width):
-    figure = figure_of(DRAWN[name](width))
-    with house.style():
-        figure.canvas.draw()
-        page = figure.bbox
-        assert figure.get_size_inches()[0] == house.WIDTHS[width]
-        boxes = []
-        unseen = {id(tick.label1) for axes in figure.axes for tick in ticks_out_of_view(axes)}
-        for text in figure.findobj(Text):
-            if not text.get_visible() or not text.get_text().strip() or id(text) in unseen:
-                continue
-            box = text.get_window_extent()
-            inside = box.x0 >= page.x0 - 1 and box.x1 <= page.x1 + 1 and box.y0 >= page.y0 - 1 and box.y1 <= page.y1 + 1
-            assert inside, f"{text.get_text()!r} leaves the page"
-            assert text.get_fontsize() >= 6.5
-            boxes.append((text.get_text(), box))
-    for (one, a), (two, b) in itertools.combinations(boxes, 2):
-        overlap = min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 2
-        assert not overlap, f"{one!r} overlaps {two!r}"
-
-
 def points(axes):
     return [line for line in axes.lines if line.get_marker() not in ("None", None, "")]
+
+
+def spans_of(axes):
+    return [tuple(line.get_xdata()) for line in axes.lines if line not in points(axes)]
 
 
 def test_points_and_intervals_are_the_table():
     table = rates()
     axes = figures.leakage_by_model(table)
     assert [line.get_xdata()[0] for line in points(axes)] == pytest.approx(list(100 * table["failure_rate"]))
-    spans = [tuple(line.get_xdata()) for line in axes.lines if line not in points(axes)]
+    spans = spans_of(axes)
     assert np.array(spans) == pytest.approx(100 * table[["low", "high"]].to_numpy())
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == list(table["arm"])
@@ -169,7 +119,7 @@ def test_a_trade_off_names_what_is_not_scored():
     other = rates().assign(failure_type="beneficial_memory_usage")
     other.loc[2, ["failure_rate", "low", "high"]] = np.nan
     (axes,) = figures.leakage_vs_beneficial(pd.concat([rates(), other]))
-    assert [text.get_text() for text in axes.texts] == ["fixed (embedding): not scored"]
+    assert [text.get_text() for text in axes.texts] == ["fixed (embedding): not\nscored"]
     assert len(points(axes)) == 2  # flat and tree
 
 
@@ -204,8 +154,8 @@ def test_saved_files_are_fit_for_print_and_the_same_every_time(tmp_path):
     for folder in ("one", "two"):
         saved = figures.save(figures.leakage_by_model(rates()), "leakage", rates(), tmp_path / folder)
     assert dict(matplotlib.rcParams) == before
-    assert repr(saved) == "figure leakage (PDF, PNG, CSV)"
-    for suffix in ("pdf", "png", "csv"):
+    assert repr(saved) == "figure leakage (PDF, SVG, PNG, CSV, alt text)"
+    for suffix in ("pdf", "svg", "png", "csv", "txt"):
         assert (tmp_path / "one" / f"leakage.{suffix}").read_bytes() == (
             tmp_path / "two" / f"leakage.{suffix}"
         ).read_bytes()
@@ -216,14 +166,16 @@ def test_saved_files_are_fit_for_print_and_the_same_every_time(tmp_path):
     back = pd.read_csv(tmp_path / "one" / "leakage.csv")
     pd.testing.assert_frame_equal(back, rates(), check_exact=False)
     data, metadata = saved._repr_mimebundle_()
-    assert data["text/plain"] == repr(saved) and metadata["image/png"]["width"] == 742
+    assert data["text/plain"] == repr(saved) and metadata["image/png"] == {"width": 742, "alt": saved.alt}
+    assert saved.alt.startswith("Points with 95 % intervals: leakage (FR@3), for local/smollm2, under flat, flat (A/A)")
+    assert "n = 40 entries per point. The lowest is 0.0 % (local/smollm2, tree), the highest 60.0 %" in saved.alt
 
 
 NAMES = ["café", "健康", "お金", "🩺", "$x_1$ & <b>", "a\u200bb\nc", "здоровье"]
 
 
 def test_names_in_any_script_are_drawn_or_numbered_never_boxes(tmp_path, monkeypatch):
-    monkeypatch.setattr(house, "_family_with", lambda characters: None)
+    monkeypatch.setattr(glyphs, "_family_with", lambda characters: None)
     axes = figures.domain_fill(fill(NAMES))
     with pytest.warns(UserWarning, match=r"#1 = 健康, #2 = お金, #3 = 🩺") as caught:
         figures.save(axes, "names", fill(NAMES), tmp_path)
@@ -235,37 +187,244 @@ def test_names_in_any_script_are_drawn_or_numbered_never_boxes(tmp_path, monkeyp
 
 def test_an_installed_font_is_used_where_there_is_one(monkeypatch):
     # Pretend that the house font has no é and another installed family has it.
-    house._characters("DejaVu Serif")
-    monkeypatch.setitem(house._CHARACTERS, house.FONT, house._characters(house.FONT) - {ord("é")})
-    monkeypatch.setattr(house, "_family_with", lambda characters: "DejaVu Serif")
+    glyphs._characters("DejaVu Serif")
+    monkeypatch.setitem(glyphs._CHARACTERS, glyphs.FONT, glyphs._characters(glyphs.FONT) - {ord("é")})
+    monkeypatch.setattr(glyphs, "_family_with", lambda characters: "DejaVu Serif")
     axes = figures.domain_fill(fill(["café", "plain"]))
-    assert house.draw_only_known_glyphs(axes.figure) == {}
-    assert axes.get_yticklabels()[0].get_fontfamily() == [house.FONT, "DejaVu Serif"]
+    assert glyphs.draw_only_known_glyphs(axes.figure) == {}
+    assert axes.get_yticklabels()[0].get_fontfamily() == [glyphs.FONT, "DejaVu Serif"]
     assert axes.get_yticklabels()[0].get_text() == "café"
 
 
-def test_drawing_needs_no_display_and_leaves_pyplot_alone(tmp_path):
-    code = (
-        "import sys, pandas as pd\nfrom structmem import figures\n"
-        f"table = pd.DataFrame({tokens().to_dict('list')})\n"
-        f"figures.save(figures.tokens_added(table), 't', table, {str(tmp_path)!r})\n"
-        "assert 'matplotlib.pyplot' not in sys.modules"
-    )
-    environment = {
-        "MPLBACKEND": "TkAgg",
-        "PATH": "",
-        "PYTHONPATH": ":".join(filter(None, sys.path)),
-        "HOME": str(tmp_path),
-        "MPLCONFIGDIR": matplotlib.get_cachedir(),  # its list of fonts takes seconds to make anew
-    }
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        import matplotlib.pyplot as plt
+def pooled(estimands=("these models, new entries", "new models"), **more):
+    rows = [
+        {"model": "all models", "failure_type": "cross_domain", "arm": "tree", "baseline": "flat",
+         "difference_pp": -4.0, "low_pp": -9.0 - k, "high_pp": 1.0 + k, "n_models": 2, "estimand": name} | more
+        for k, name in enumerate(estimands)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
 
-        for _ in range(25):
-            house.new_axes("column", 1)
-        assert plt.get_fignums() == []
+
+def test_pooled_rows_are_diamonds_apart_that_name_their_estimand():
+    models = differences(("a", "b")).assign(n_models=1, n_pairs=40)
+    axes = figures.paired_forest(pd.concat([models, pooled()]))
+    diamonds = [patch.get_xy() for patch in axes.patches if len(patch.get_xy()) == 5]
+    assert [(d[:, 0].min(), d[:, 0].max()) for d in diamonds] == [(-9.0, 1.0), (-10.0, 2.0)]
+    assert all(d[1, 0] == d[3, 0] == -4.0 for d in diamonds)
+    heads = [tick.get_text() for tick in axes.get_yticklabels() if tick.get_fontweight() == "bold"]
+    assert [head.replace("\n", " ") for head in heads[2:]] == [
+        "all models: these models, new entries", "all models: new models"
+    ]  # fmt: skip
+    lines = [
+        line.get_ydata()[0] for line in axes.lines if len(set(line.get_ydata())) == 1 and len(line.get_ydata()) == 2
+    ]
+    assert any(max(points_y(axes)) < y < diamonds[0][:, 1].min() for y in lines)  # the line between them
+    assert "Over all models (diamonds): tree, these models, new entries: −4.0 pp [−9.0, +1.0]" in axes.figure.alt_text
+
+
+def points_y(axes):
+    return [line.get_ydata()[0] for line in points(axes)]
+
+
+def test_a_summary_over_one_model_is_left_out_and_a_pooled_row_without_interval_is_a_point():
+    alone = figures.paired_forest(pooled().drop(columns="model"))
+    assert len([patch for patch in alone.patches if len(patch.get_xy()) == 5]) == 2
+    one = pd.concat([differences().assign(n_models=1), pooled(n_models=1)])
+    assert len(points(figures.paired_forest(one))) == 3
+    axes = figures.paired_forest(pd.concat([differences(("a", "b")), pooled(low_pp=np.nan, high_pp=np.nan)]))
+    assert [line.get_xdata()[0] for line in points(axes)[-2:]] == [-4.0, -4.0]
+    runs = figures.paired_forest(pooled(("these models, new entries",), unit="entry, then run"))
+    assert "new entries and runs" in " ".join(tick.get_text() for tick in runs.get_yticklabels()).replace("\n", " ")
+
+
+def test_published_rates_are_points_with_intervals_in_the_order_of_flat():
+    table = load_published().query("failure_type == 'cross_domain' and defence == 'standard'")
+    axes = figures.published_rates(table)
+    drawn = {(line.get_xdata()[0], line.get_color()) for line in points(axes)}
+    assert drawn == {(100 * row.failure_rate, house.STRUCTURE_STYLE[row.structure][0]) for row in table.itertuples()}
+    expected = 100 * table[["low", "high"]].sort_values(["low", "high"]).to_numpy()
+    assert np.array(sorted(spans_of(axes))) == pytest.approx(expected)
+    names = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert names[0] == "llama-3.3-70b" and names[-1] == "qwen3-235b"
+
+
+def test_sycophancy_is_zoomed_and_its_ceiling_is_shaded():
+    table = load_published().query("defence in ['standard', 'restrictive']")
+    one, two = figures.sycophancy_ceiling(table)
+    assert one.get_xlim() == two.get_xlim() == (30.0, 100.0)  # the lowest interval ends at 40.7 %
+    assert [axes.get_title(loc="left") for axes in (one, two)] == ["defence: standard", "defence: restrictive"]
+    shaded = [patch.get_extents().transformed(one.transData.inverted()) for patch in one.patches]
+    assert (95.0, 100.0) in [(round(box.x0, 6), round(box.x1, 6)) for box in shaded]
+    assert "the axis starts at 30 %" in one.figure.get_supxlabel().replace("\n", " ")
+    assert len(points(one)) == len(points(two)) == 7 * 3
+    low = table.query("failure_type == 'sycophancy'").assign(failure_rate=0.2, low=0.1, high=0.3)
+    assert figures.sycophancy_ceiling(low)[0].get_xlim() == (0.0, 100.0)
+
+
+def dominance(won):
+    rows = [{"model": "local/smollm2", "arm": arm, "baseline": "flat", "dominates": name} for arm, name in won.items()]
+    return pd.DataFrame(rows)
+
+
+def test_a_trade_off_says_who_dominates_and_draws_no_frontier():
+    table = pd.concat([rates(), rates().assign(failure_type="beneficial_memory_usage")])
+    (axes,) = figures.leakage_vs_beneficial(table, dominance=dominance({"tree": "tree", "fixed (embedding)": "flat"}))
+    assert [text.get_text() for text in axes.texts] == ["tree dominates flat; flat dominates fixed (embedding)"]
+    assert len(axes.lines) == 3 * 3  # a point and two intervals for each arm, and no line between arms
+    middles = [(line.get_xdata()[0], line.get_ydata()[0]) for line in points(axes)]
+    assert middles == [(100 * rate, 100 * rate) for _, arm, rate in ARMS if arm != "flat" or rate == 0.6]
+    (axes,) = figures.leakage_vs_beneficial(table, dominance=dominance({"tree": "neither"}))
+    assert "no structure dominates flat" in axes.texts[0].get_text()
+    (axes,) = figures.leakage_vs_beneficial(table, dominance=dominance({"tree": "tree"}).assign(model="another"))
+    assert axes.texts[0].get_text() == "dominance: not available"
+    with pytest.raises(InputError, match="dominance table lacks the columns"):
+        figures.leakage_vs_beneficial(table, dominance=table)
+
+
+def test_the_panels_of_a_trade_off_span_the_same_and_cut_nothing_off():
+    table = load_published().query("defence == 'standard' and failure_type != 'sycophancy'")
+    panels = figures.leakage_vs_beneficial(table)
+    assert {round(np.ptp(limits), 6) for axes in panels for limits in (axes.get_xlim(), axes.get_ylim())} == {40.0}
+    for axes in panels:
+        x, y = (np.concatenate([getattr(line, f"get_{k}data")() for line in axes.lines]) for k in "xy")
+        assert axes.get_xlim()[0] <= x.min() and x.max() <= axes.get_xlim()[1]
+        assert axes.get_ylim()[0] <= y.min() and y.max() <= axes.get_ylim()[1]
+
+
+def cells_of(axes):
+    """Texts of a heat map's cells by column and row: the rate above, n below."""
+    found = {}
+    for text in sorted(axes.texts, key=lambda text: text.get_position()[1]):
+        x, y = text.get_position()
+        found.setdefault((round(x), round(y)), []).append(text.get_text())
+    return found
+
+
+@pytest.mark.parametrize("width", ["column", "page"])
+def test_a_heat_map_prints_every_rate_and_n_and_hatches_what_is_missing(width):
+    table = load_published().query("failure_type == 'cross_domain'")
+    panels = figures.structure_by_defence(table, width=width)
+    defences = [tick.get_text().replace("\n", "_") for tick in panels[0].get_yticklabels()]
+    structures = [tick.get_text() for tick in panels[-1].get_xticklabels()]
+    assert structures == ["flat", "fixed", "dynamic", "tree"] and defences[0] == "standard"
+    rates = table.set_index(["model", "structure", "defence"])
+    for axes, model in zip(panels, dict.fromkeys(table["model"]), strict=True):
+        cells, hatched = cells_of(axes), 0
+        for (x, y), patch in zip(itertools.product(range(5), range(4)), axes.patches, strict=True):
+            x, y = y, x
+            key = (model, structures[x], defences[y])
+            if key in rates.index:
+                assert cells[x, y] == [f"{rates.loc[key, 'failure_rate_pct']:.1f}", "200"]
+            else:
+                hatched += patch.get_hatch() is not None
+                assert cells[x, y] == ["–"]
+        assert hatched == 4  # tree under four defences
+    assert "28 cells are blank" in panels[0].figure.alt_text
+
+
+def test_a_heat_map_refuses_what_it_cannot_place():
+    with pytest.raises(InputError, match="lacks the column 'defence'"):
+        figures.structure_by_defence(rates())
+    twice = pd.concat([rates()] * 2).assign(defence="standard", renderer=["markdown"] * 4 + ["xml"] * 4)
+    with pytest.raises(InputError, match="which differ in renderer: select one"):
+        figures.structure_by_defence(twice)
+    empty = rates().assign(defence="standard", failure_rate=[0.5, 0.5, np.nan, 1.0], n_entries=[40, 40, 0, 40])
+    (axes,) = figures.structure_by_defence(empty)
+    assert cells_of(axes) == {(0, 0): ["50.0", "40"], (1, 0): ["–", "0"], (2, 0): ["100", "40"]}
+
+
+def test_text_on_every_shade_can_be_read():
+    for colour, on in house.shades(np.linspace(0, 1, 101)):
+        linear = [((part + 0.055) / 1.055) ** 2.4 if part > 0.04045 else part / 12.92 for part in colour[:3]]
+        light = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+        text = 0.0 if on == "black" else 1.0
+        assert (max(light, text) + 0.05) / (min(light, text) + 0.05) >= 4.5  # WCAG 2.1, level AA
+
+
+def scores():
+    shares = {"flat": [0.5, 0.25, 0.25, 0.0, 0.0], "tree": [0.1, 0.2, 0.3, 0.2, 0.2], "fixed": [np.nan] * 5}
+    rows = [
+        {"model": "m", "failure_type": "cross_domain", "structure": arm, "arm": arm, "score": score, "share": share,
+         "n_entries": 40 if arm != "fixed" else 0, "n_unscored": 3 if arm == "tree" else 0, "n_generations": 3,
+         "threshold": 3.0}
+        for arm, found in shares.items() for score, share in enumerate(found, 1)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_bars_of_scores_are_the_shares_with_the_threshold_n_and_what_is_unscored():
+    axes = figures.score_bars(scores())
+    widths = np.array([[bar.get_width() for bar in bars] for bars in axes.containers]).T
+    assert widths == pytest.approx(np.array([[50, 25, 25, 0, 0], [10, 20, 30, 20, 20]]))
+    starts = np.array([[bar.get_x() for bar in bars] for bars in axes.containers]).T
+    assert starts == pytest.approx(np.array([[0, 50, 75, 100, 100], [0, 10, 30, 60, 80]]))
+    assert [line.get_xdata()[0] for line in axes.lines] == pytest.approx([75, 30])  # failing starts at score 3
+    said = [text.get_text() for text in axes.texts]
+    assert "40" in said and "40 (3)" in said and "0" in said and "not scored" in said and "25" in said
+    good = figures.score_bars(scores().assign(failure_type="beneficial_memory_usage"), "beneficial_memory_usage")
+    assert "an answer fails below score 3" in good.figure.get_supxlabel().replace("\n", " ")
+    with pytest.raises(InputError, match="flat has a score twice"):
+        figures.score_bars(scores().assign(score=1))
+
+
+def curve():
+    rows = [
+        {"model": "m", "failure_type": "cross_domain", "structure": arm, "arm": arm, "k": k, "fr_at_k": rate,
+         "low": rate - 0.05, "high": rate + 0.05, "n_entries": 40}
+        for arm, start in (("flat", 0.3), ("fixed", 0.29), ("tree", 0.31))
+        for k, rate in enumerate((start, start + 0.1, 0.5), 1)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_curves_are_the_table_and_their_names_stand_apart_at_their_ends():
+    (axes,) = figures.failure_by_k(curve())
+    lines = [line for line in axes.lines if line.get_marker() not in ("None", None)]
+    drawn = np.array([line.get_ydata() for line in lines])
+    assert drawn == pytest.approx(np.array([[30, 40, 50], [29, 39, 50], [31, 41, 50]]))
+    assert all(np.round(line.get_xdata()).tolist() == [1, 2, 3] for line in lines)
+    ends = [segment for lines in axes.collections for segment in lines.get_segments()]
+    assert sorted((round(a[1], 6), round(b[1], 6)) for a, b in ends)[0] == (24.0, 34.0)
+    heights = sorted(text.get_window_extent().y0 for text in axes.texts)
+    assert [text.get_text() for text in axes.texts] == ["flat", "fixed", "tree"] and min(np.diff(heights)) > 8
+    with pytest.raises(InputError, match="expected the one made by fr_at_k"):
+        figures.failure_by_k(rates())
+
+
+def power():
+    sizes = np.array([20, 100, 200])
+    parts = [
+        pd.DataFrame({"difference_pp": d, "n_entries": sizes, "power": p, "detectable_pp": 3000 / sizes,
+                      "discordant_share": 0.276, "test": "mcnemar exact", "target_power": 0.8})
+        for d, p in ((5.0, [0.05, 0.1, 0.3]), (10.0, [0.1, 0.5, 0.8]), (40.0, [np.nan] * 3))
+    ]  # fmt: skip
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_a_power_curve_is_the_table_with_the_wanted_power_and_the_study_marked():
+    axes = figures.power_by_entries(power(), 200)
+    curves = [line for line in axes.lines if len(line.get_xdata()) == 3]
+    drawn = np.array([line.get_ydata() for line in curves])
+    assert drawn == pytest.approx(np.array([[5, 10, 30], [10, 50, 80]]))
+    assert any(list(line.get_ydata()) == [80, 80] for line in axes.lines)
+    assert any(list(line.get_xdata()) == [200, 200] for line in axes.lines)
+    assert {text.get_text() for text in axes.texts} == {"this study: n = 200", "5 pp", "10 pp"}
+    note = axes.figure.get_supxlabel().replace("\n", " ")
+    assert "n = 200 detects 15.0 pp with 80 % power" in note and "not possible with this share: 40 pp" in note
+    with pytest.raises(InputError, match="Several rows for one difference"):
+        figures.power_by_entries(pd.concat([power(), power()]))
+    with pytest.raises(InputError, match="lacks \\['power'\\]"):
+        figures.power_by_entries(power().drop(columns="power"))
+
+
+def test_labels_are_spread_no_farther_than_they_must_be():
+    assert marks.spread([5.0, 5.0, 30.0], [4, 4, 4], 0, 40) == [5.0, 9.0, 30.0]
+    assert marks.spread([39.0, 40.0], [4, 4], 0, 40) == [34.0, 38.0]
+    assert marks.spread([1.0, 1.0, 1.0], [4, 4, 4], 0, 6) == [2.0, 6.0, 10.0]  # more than fit start at the bottom
+
+
+def test_wide_letters_wrap_earlier():
+    assert house.label("m" * 40, 20).split("\n")[0] == "m" * 13 and house.label("i" * 40, 20).split("\n")[0] == "i" * 20
 
 
 # ----------------------------------------------------------------------------------------------------- printed tables

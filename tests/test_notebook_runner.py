@@ -11,6 +11,7 @@ import pytest
 from structmem import notebooks, parameters
 from structmem.errors import InputError, SetupError
 from structmem.parameters import Parameter, check_values, declared
+from structmem.paths import shared
 
 nbformat = pytest.importorskip("nbformat", reason="the notebooks extra is not installed")
 
@@ -194,6 +195,7 @@ def project(tmp_path, monkeypatch):
     folder = tmp_path / "my projét"
     (folder / "data" / "recorded").mkdir(parents=True)
     (folder / "data" / "models.yaml").write_text("models: []\n")
+    (folder / "data" / "analysis_plan.yaml").write_bytes(shared("data/analysis_plan.yaml").read_bytes())
     (folder / "data" / "recorded" / "calls.jsonl").write_text("{}\n")
     write(folder / "notebooks" / "10_one.ipynb", CHECK, "print(limit + 1, model)")
     write(folder / "notebooks" / "11_two.ipynb", CHECK)
@@ -291,6 +293,7 @@ def test_copy_never_replaces_a_users_file_unless_told(project, tmp_path):
     copied, kept = notebooks.copy_notebooks(target)
     assert {path.relative_to(target).as_posix() for path in copied} == {
         "notebooks/10_one.ipynb", "notebooks/11_two.ipynb", "data/recorded/calls.jsonl", "data/models.yaml",
+        "data/analysis_plan.yaml",
     }  # fmt: skip
     assert kept == [] and notebooks.copy_notebooks(target) == ([], [])
     mine = target / "notebooks" / "10_one.ipynb"

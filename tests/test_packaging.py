@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import structmem
+from structmem.analysis_plan import load_plan
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -156,10 +157,14 @@ def test_the_wheel_holds_code_data_and_notebooks_and_nothing_else(wheel):
     names = {path.relative_to(wheel).as_posix() for path in wheel.rglob("*") if path.is_file()}
     expected = tracked("structmem")
     expected |= {f"structmem/share/{name}" for name in tracked("notebooks") | tracked("data/recorded")}
-    if (ROOT / "data" / "models.yaml").is_file():
-        expected.add("structmem/share/data/models.yaml")
+    expected |= {"structmem/share/data/models.yaml", "structmem/share/data/analysis_plan.yaml"}
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert "structmem/py.typed" in names
+
+
+def test_the_wheel_has_the_analysis_plan(wheel, tmp_path):
+    code = "import structmem; print(structmem.load_plan().sha256)"
+    assert outside(wheel, tmp_path, "-c", code).stdout.strip() == load_plan(ROOT / "data" / "analysis_plan.yaml").sha256
 
 
 def test_the_wheel_structures_memories_outside_the_checkout(wheel, tmp_path):
@@ -176,4 +181,4 @@ def test_the_wheel_copies_its_notebooks(wheel, tmp_path):
     outside(wheel, tmp_path, "-m", "structmem", "notebooks", "copy", "mine")
     mine = tmp_path / "mine"
     copied = {path.relative_to(mine).as_posix() for path in mine.rglob("*") if path.is_file()}
-    assert copied == tracked("notebooks") | tracked("data/recorded") | {"data/models.yaml"}
+    assert copied == tracked("notebooks") | tracked("data/recorded") | {"data/models.yaml", "data/analysis_plan.yaml"}

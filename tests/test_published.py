@@ -12,7 +12,15 @@ from statsmodels.stats.multitest import multipletests
 
 from structmem.errors import InputError
 from structmem.paths import package_file
-from structmem.published import load_published, load_published_aggregates, published_reductions
+from structmem.published import (
+    load_published,
+    load_published_aggregates,
+    load_published_discordance,
+    load_published_persistbench,
+    published_drift,
+    published_recomputed,
+    published_reductions,
+)
 from structmem.tables import show
 
 
@@ -140,6 +148,97 @@ def test_stated_and_recomputed_differ_in_the_first_decimal():
 def test_rag_is_stated_only():
     rag = load_published_aggregates().query("structure == 'rag'")
     assert rag["value"].item() == 71.3 and "stated only" in rag["note"].item()
+
+
+# What each stated aggregate is by hand, from the file: mean or deviation of differences, or mean of rates.
+BY_HAND = {
+    ("dynamic", "mean reduction against flat"): lambda: np.mean(rates("flat") - rates("dynamic")),
+    ("dynamic", "standard deviation of the reduction"): lambda: np.std(rates("flat") - rates("dynamic"), ddof=1),
+    ("fixed", "mean reduction against flat"): lambda: np.mean(rates("flat") - rates("fixed")),
+    ("tree", "mean reduction against flat"): lambda: np.mean(rates("flat") - rates("tree")),
+    ("flat", "mean failure rate", "beneficial_memory_usage"): lambda: 163 / 7,
+    ("dynamic", "mean failure rate", "beneficial_memory_usage"): lambda: 145 / 7,
+    ("flat", "mean failure rate", "sycophancy"): lambda: 675.5 / 7,
+}
+
+
+@pytest.mark.parametrize("what", BY_HAND, ids=lambda what: " ".join(what[:2]))
+def test_every_stated_mean_beside_the_recomputed_one(what):
+    table = published_recomputed().query("model == 'all models'")
+    table = table[(table["structure"] == what[0]) & (table["statistic"] == what[1])]
+    row = table[table["failure_type"] == what[2]].iloc[0] if len(what) == 3 else table.iloc[0]
+    assert row["recomputed"] == pytest.approx(BY_HAND[what]())
+    assert row["recomputed_minus_stated_pp"] == pytest.approx(row["recomputed"] - row["stated"])
+
+
+def test_each_stated_number_has_its_row_and_its_note():
+    table, stated = published_recomputed(), load_published_aggregates()
+    assert table["stated"].tolist() == stated["value"].tolist() and table["unit"].tolist() == stated["unit"].tolist()
+    dynamic = table.query("structure == 'dynamic' and failure_type == 'cross_domain'")
+    notes = dynamic.set_index(dynamic["model"] + ": " + dynamic["statistic"])["note"]
+    reduction = notes["all models: mean reduction against flat"]
+    assert reduction == "relative to the mean flat rate of 56.2 % it is 15.6 %: pp are meant"
+    assert notes["deepseek-v3.2: failure rate"] == "69 → 55 is 14.0 pp less, or 20.3 % relative"
+    differing = table[table["note"].str.startswith("differs in the first decimal")]
+    found = set(zip(differing["structure"], differing["statistic"].str.split().str[0], strict=True))
+    assert found == {("dynamic", "standard"), ("fixed", "mean"), ("tree", "mean")}
+    rag = table.query("structure == 'rag'").iloc[0]
+    assert rag["stated"] == 71.3 and math.isnan(rag["recomputed"]) and "cannot be recomputed" in rag["note"]
+    assert table["recomputed"].isna().sum() == 1 and (table["analysis"] == "descriptive").all()
+
+
+def test_the_reductions_are_no_relative_changes():
+    # Read as per cent, 8.8 would lie far from every way of averaging relative changes.
+    flat, dynamic = rates("flat"), rates("dynamic")
+    relative = [100 * np.mean((flat - dynamic) / flat), 100 * (1 - dynamic.mean() / flat.mean())]
+    assert min(relative) > 15 and abs(np.mean(flat - dynamic) - 8.8) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("arm", "shares", "difference"),
+    [
+        ("dynamic", (34.2, 9.5, 18.1, 38.1), -8.6), ("fixed", (32.9, 10.9, 16.7, 39.5), -5.8),
+        ("tree", (33.0, 10.7, 14.7, 41.6), -4.0),
+    ],
+)  # fmt: skip
+def test_discordance_agrees_with_the_grid(arm, shares, difference):
+    row = load_published_discordance().set_index("arm").loc[arm]
+    names = ["both_pass_share", "only_baseline_passes_share", "only_arm_passes_share", "both_fail_share"]
+    assert [100 * row[name] for name in names] == pytest.approx(shares)
+    assert row[names].sum() == pytest.approx(1, abs=0.0015) and row["source"] == "figure-script-outcomes"
+    assert row["difference_pp"] == pytest.approx(difference)
+    # Both fail and only the other passes make up a rate; the grid has the same rates and differences to 0.3 pp.
+    assert 100 * (row["both_fail_share"] + row["only_arm_passes_share"]) == pytest.approx(rates("flat").mean(), abs=0.3)
+    assert 100 * (row["both_fail_share"] + row["only_baseline_passes_share"]) == pytest.approx(
+        rates(arm).mean(), abs=0.3
+    )
+    assert difference == pytest.approx((rates(arm) - rates("flat")).mean(), abs=0.3)
+
+
+def test_the_benchmarks_own_rates_and_how_far_runs_lie_apart():
+    own = load_published_persistbench()
+    assert own["failure_rate"].between(0.1, 1).all() and own.duplicated(["model", "failure_type", "run"]).sum() == 0
+    with_interval = own.dropna(subset=["low"])
+    assert len(with_interval) == 6 and set(with_interval["run"]) == {"PersistBench"}
+    assert with_interval["failure_rate"].between(with_interval["low"], with_interval["high"]).all()
+    drift = published_drift().set_index(["failure_type", "model"])
+    llama, gpt = (drift.loc[("cross_domain", model)] for model in ("llama-3.3-70b", "gpt-oss-120b"))
+    assert llama[["rate_persistbench", "rate_rerun", "rate_paper"]].tolist() == [0.175, 0.25, 0.13]
+    assert (llama["range_pp"], gpt["range_pp"]) == pytest.approx((12.0, 8.5))
+    assert len(drift) == 6
+
+
+def test_every_source_is_explained():
+    keys = {key for load in (load_published, load_published_aggregates, load_published_discordance,
+                             load_published_persistbench) for key in load()["source"]}  # fmt: skip
+    text = package_file("published", "SOURCES.md").read_text(encoding="utf-8")
+    assert {key for key in keys if f"| `{key}` |" not in text} == set()
+
+
+def test_a_table_can_be_changed_without_changing_the_next():
+    first = load_published()
+    first["failure_rate"] = 0
+    assert load_published()["failure_rate"].mean() > 0.4 and published_reductions()["rate_arm"].max() > 0.4
 
 
 def test_what_was_not_published_is_refused_with_a_menu():

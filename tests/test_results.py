@@ -38,8 +38,8 @@ BASE = {
     "partition_draw": 0, "renderer": "markdown", "placement": "system", "defence": "standard", "system_prompt": "short",
     "replicate": 0, "judge": "j", "judge_model": "", "model_options": "", "threshold": 3, "high_is_bad": True,
     "scale_low": 1, "scale_high": 5, "status": "ok", "score": 2, "truncated": False, "escaped": False,
-    "response": "Aé\n1", "called_at": "2026-01-01T00:00:00.000+00:00", "schema_version": 2, "n_memories": 3,
-    "temperature": 1.0,
+    "response": "Aé\n1", "called_at": "2026-01-01T00:00:00.000+00:00", "n_memories": 3,
+    "schema_version": SCHEMA_VERSION, "temperature": 1.0,
 }  # fmt: skip
 
 
@@ -132,41 +132,57 @@ class TestValidate:
 class TestVersions:
     """Tables written before some columns were there."""
 
-    LATER = list(ADDED[2])
+    LATER = {1: [*ADDED[2], *ADDED[3]], 2: list(ADDED[3])}
 
-    def old(self, *changes):
-        return table(*[{"schema_version": 1} | change for change in changes]).drop(columns=self.LATER)
+    def old(self, *changes, version=1):
+        return table(*[{"schema_version": version} | change for change in changes]).drop(columns=self.LATER[version])
 
+    def test_every_version_says_what_it_brought(self):
+        assert sorted(ADDED) == list(range(2, SCHEMA_VERSION + 1)) and {*ADDED[2], *ADDED[3]} <= set(NAMES)
+
+    @pytest.mark.parametrize("version", [1, 2])
     @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
-    def test_a_file_of_before_is_read_with_what_it_lacks_missing(self, tmp_path, suffix):
-        old = self.old({"judge_cost_usd": 0.25}, {"score": None, "status": "no_verdict"})
+    def test_a_file_of_before_is_read_with_what_it_lacks_missing(self, tmp_path, suffix, version):
+        later = self.LATER[version]
+        old = self.old({"judge_cost_usd": 0.25}, {"score": None, "status": "no_verdict"}, version=version)
         path = tmp_path / f"r{suffix}"
         old.to_parquet(path) if suffix == ".parquet" else old.to_csv(path, index=False)
         df = read_results(path)
-        assert list(df.columns) == list(NAMES) and df[self.LATER].isna().all(axis=None)
+        assert list(df.columns) == list(NAMES) and df[later].isna().all(axis=None)
         dtypes = {column.name: column.dtype for column in COLUMNS}
-        assert all(str(df[name].dtype) == dtypes[name] for name in self.LATER)
-        assert df["schema_version"].tolist() == [1, 1] and df["judge_cost_usd"].tolist()[0] == 0.25
+        assert all(str(df[name].dtype) == dtypes[name] for name in later)
+        assert df["schema_version"].tolist() == [version, version] and df["judge_cost_usd"].tolist()[0] == 0.25
         pd.testing.assert_frame_equal(read_results(write_results(df, tmp_path / f"again{suffix}")), df)
 
     def test_a_file_of_now_must_be_whole(self):
-        with pytest.raises(InputError, match="judge_attempts"):
-            validate(table({}).drop(columns=self.LATER))
+        for name in self.LATER[1]:
+            with pytest.raises(InputError, match=rf"\['{name}'\] are missing"):
+                validate(table({}).drop(columns=[name]))
+        with pytest.raises(InputError, match=r"\['judge_attempts'\] are missing"):
+            validate(self.old({}, version=2).drop(columns=["judge_attempts"]))
         assert len(validate(self.old())) == 0
 
     def test_old_and_new_files_are_joined(self, tmp_path):
         merged = merge_results(self.old({"model": "a"}), table({"model": "b", "judge_attempts": 2}))
-        assert merged["schema_version"].tolist() == [1, 2] and merged["judge_attempts"].tolist()[1] == 2
+        assert merged["schema_version"].tolist() == [1, 3] and merged["judge_attempts"].tolist()[1] == 2
 
-    def test_a_row_that_was_read_anew_is_the_same_row(self):
-        new = table({"entry_id": "a", "judge_attempts": 2, "judge_cost_usd": 0.5})
-        old = self.old({"entry_id": "a", "judge_cost_usd": 0.25})
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_a_row_that_was_read_anew_is_the_same_row(self, version):
+        new = table({"entry_id": "a", "judge_attempts": 2, "judge_cost_usd": 0.5, "headings": '["health"]'})
+        old = self.old({"entry_id": "a", "judge_cost_usd": 0.25}, version=version)
         for pair in ((old, new), (new, old)):
             merged = merge_results(*pair)
-            assert merged["schema_version"].tolist() == [2] and merged["judge_cost_usd"].tolist() == [0.5]
+            assert merged["schema_version"].tolist() == [3] and merged["judge_cost_usd"].tolist() == [0.5]
+            assert merged["headings"].tolist() == ['["health"]']
         assert not BOOKKEEPING & {"score", "status", "answer_key", "judge_key", "response", "threshold"}
         with pytest.raises(InputError, match="differ in"):
             merge_results(old, table({"entry_id": "a", "score": 3}))
+
+    def test_one_answer_was_made_under_one_plan(self):
+        rows = [{"entry_id": "a", "plan_hash": plan} for plan in ("0123456789ab", "0123456789ab", "ba9876543210")]
+        assert validate(table(*rows[:2]))["plan_hash"].tolist() == ["0123456789ab"]
+        with pytest.raises(InputError, match=r"differ in \['plan_hash'\]"):
+            validate(table(*rows[1:]))
 
 
 class TestRows:

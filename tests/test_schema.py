@@ -49,6 +49,13 @@ INSERT INTO meta VALUES ('schema_version', '1');
 PRAGMA user_version = 1;
 PRAGMA application_id = 1936549229;
 """
+SECOND = """
+ALTER TABLE calls ADD COLUMN requests INTEGER;
+ALTER TABLE failures ADD COLUMN requests INTEGER;
+UPDATE calls SET requests = 7;
+UPDATE meta SET value = '2' WHERE key = 'schema_version';
+PRAGMA user_version = 2;
+"""
 OLD = {
     "key": "ab" * 32, "status": "ok", "text": "an old answer", "truncated": 1, "model": "acme/m", "cost_usd": 0.25,
     "called_at": "2025-01-01T00:00:00.000+00:00", "params_sent": '{"temperature": 1.0}', "role": "judge",
@@ -56,8 +63,8 @@ OLD = {
 }  # fmt: skip
 
 
-def old_store(path) -> None:
-    """A file as version 1 made it, with a finished call and a failure."""
+def old_store(path, version=1) -> None:
+    """A file as an old version made it, with a finished call and a failure."""
     db = sqlite3.connect(path)
     db.executescript(FIRST)
     db.execute("INSERT INTO texts VALUES ('d1', 'the old question')")
@@ -65,49 +72,56 @@ def old_store(path) -> None:
         values = OLD | {"status": status}
         places = ", ".join("?" * len(values))
         db.execute(f"INSERT INTO {table}({', '.join(values)}) VALUES ({places})", list(values.values()))
-    db.execute("PRAGMA journal_mode = WAL")
     db.commit()
+    if version == 2:
+        db.executescript(SECOND)
+    db.execute("PRAGMA journal_mode = WAL")
     db.close()
 
 
-def answers(store) -> None:
+def answers(store, requests=None) -> None:
     call = store.get(OLD["key"])
     assert (call.text, call.truncated, call.cost_usd, call.generation) == ("an old answer", True, 0.25, 2)
-    assert (call.role, call.attempt, call.params_sent, call.requests) == ("judge", 1, {"temperature": 1.0}, None)
+    assert (call.role, call.attempt, call.params_sent, call.requests) == ("judge", 1, {"temperature": 1.0}, requests)
+    assert call.plan_hash is None
     assert store.get_many([OLD["key"]]) == {OLD["key"]: call}
     assert store.messages(call.key) == [{"role": "user", "content": "the old question"}]
     assert store.info()["calls"] == {"judge no_response": 1, "judge ok": 1}
     assert store.last_failure(OLD["key"]).requests is None and len(store.failures()) == 1
 
 
-def test_a_store_of_version_1_goes_on(tmp_path):
+@pytest.mark.parametrize(("version", "requests"), [(1, None), (2, 7)])
+def test_a_store_of_an_old_version_goes_on(tmp_path, version, requests):
     path = tmp_path / "s.sqlite"
-    old_store(path)
+    old_store(path, version)
     with Store(path) as store:
-        answers(store)
-        assert store.info()["schema_version"] == 2 and store.memory_hash("x") != ""
-        store.put(*example(requests=3))
+        answers(store, requests)
+        assert store.info()["schema_version"] == 3 and store.memory_hash("x") != ""
+        store.put(*example(requests=3, plan_hash="0123456789ab"))
         store.put(*example(1, "no_response", requests=5))
-    assert raw(store, "PRAGMA user_version") == [(2,)]
-    assert raw(store, "SELECT value FROM meta WHERE key = 'schema_version'") == [("2",)]
+    assert raw(store, "PRAGMA user_version") == [(3,)]
+    assert raw(store, "SELECT value FROM meta WHERE key = 'schema_version'") == [("3",)]
     with Store(path) as store:
-        assert store.get(example()[0].key).requests == 3 and store.failures()[-1].requests == 5
+        call = store.get(example()[0].key)
+        assert (call.requests, call.plan_hash) == (3, "0123456789ab") and store.failures()[-1].requests == 5
         assert store.get(OLD["key"]).text == "an old answer"
 
 
-def test_a_store_of_version_1_can_be_read_as_it_is(tmp_path):
+@pytest.mark.parametrize(("version", "requests"), [(1, None), (2, 7)])
+def test_a_store_of_an_old_version_can_be_read_as_it_is(tmp_path, version, requests):
     path = tmp_path / "s.sqlite"
-    old_store(path)
+    old_store(path, version)
     before = path.read_bytes()
     with Store(path, read_only=True) as store:
-        answers(store)
-        assert store.info()["schema_version"] == 1 and store.export(tmp_path / "calls.jsonl") == 1
+        answers(store, requests)
+        assert store.info()["schema_version"] == version and store.export(tmp_path / "calls.jsonl") == 1
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
     assert Recorded(tmp_path / "calls.jsonl").get(OLD["key"]).text == "an old answer"
 
 
-def test_new_and_migrated_files_have_the_same_columns(store, tmp_path):
-    old_store(tmp_path / "old.sqlite")
+@pytest.mark.parametrize("version", [1, 2])
+def test_new_and_migrated_files_have_the_same_columns(store, tmp_path, version):
+    old_store(tmp_path / "old.sqlite", version)
     with Store(tmp_path / "old.sqlite") as migrated:
         for table in ("calls", "failures", "texts", "memory_hashes", "meta"):
             columns = f"SELECT name, type, \"notnull\", pk FROM pragma_table_info('{table}') ORDER BY name"
@@ -175,7 +189,7 @@ def test_many_that_open_at_once_prepare_the_file_once(tmp_path, old):
         child.stdin.close()
         child.stdout.close()
     with Store(path) as store:
-        assert store.info()["schema_version"] == 2 and len(store.failures()) == int(old)
+        assert store.info()["schema_version"] == 3 and len(store.failures()) == int(old)
 
 
 # -- files that are no whole store ------------------------------------------------------------------------------------
@@ -230,7 +244,7 @@ def half(path):
         ),
         (lambda path: path.write_bytes(b"SQLite format 3\0" + b"\0" * 84), "store"),
         (foreign_sqlite, "is not a structmem store"),
-        (newer, "schema version 99, this structmem knows up to 2"),
+        (newer, "schema version 99, this structmem knows up to 3"),
         (half, "damaged or only half written"),
         (zero_tail(1), "damaged or only half written"),
         (zero_tail(5), "damaged or only half written"),

@@ -61,6 +61,56 @@ def test_wilson_of_nothing_is_missing():
     assert all(math.isnan(bound) for bound in iv.wilson(0, 0))
 
 
+# Newcombe 1998, Statistics in Medicine 17:857, table I.
+@pytest.mark.parametrize(
+    ("failed", "n", "wilson", "exact"),
+    [
+        (81, 263, (0.2553, 0.3662), (0.2527, 0.3676)), (15, 148, (0.0624, 0.1605), (0.0578, 0.1617)),
+        (0, 20, (0.0, 0.1611), (0.0, 0.1684)), (1, 29, (0.0061, 0.1718), (0.0009, 0.1776)),
+    ],
+)  # fmt: skip
+def test_intervals_of_one_rate_are_the_published_ones(failed, n, wilson, exact):
+    assert tuple(round(bound, 4) for bound in iv.wilson(failed, n)) == wilson
+    assert tuple(round(bound, 4) for bound in iv.clopper_pearson(failed, n)) == exact
+
+
+@given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+@settings(max_examples=40, deadline=None)
+def test_exact_interval_agrees_with_a_search_and_mirrors(counts):
+    failed, n = counts
+    low, high = iv.clopper_pearson(failed, n)
+    assert (low, high) == pytest.approx(tuple(scipy_stats.binomtest(failed, n).proportion_ci()), abs=1e-9)
+    assert iv.clopper_pearson(n - failed, n) == pytest.approx((1 - high, 1 - low), abs=1e-12)
+    assert all(math.isnan(bound) for bound in iv.clopper_pearson(0, 0))
+
+
+def test_single_generations_get_as_many_trials_as_their_variance_says():
+    # Two entries that always fail, two that never do: three generations of each say no more than one.
+    shares, entries = np.array([1, 1, 0, 0.0]), np.arange(4)
+    assert iv.wilson_clustered(shares, entries, draws=3) == pytest.approx(iv.wilson(2, 4))
+    # By hand: mean 1/2, variance of the mean Σ(1/6)² · 4/3 / 16 = 1/108, so (1/4) / 3 · 4 / (1/108) = 36 trials, but
+    # only 12 were made.
+    shares = np.array([1 / 3, 2 / 3, 1 / 3, 2 / 3])
+    assert iv.wilson_clustered(shares, entries, draws=3) == pytest.approx(iv.wilson(6, 12))
+    assert iv.wilson_clustered(shares, entries, draws=100) == pytest.approx(iv.wilson(18, 36))
+    # No variation at all: the number of entries.
+    assert iv.wilson_clustered(np.zeros(9), np.arange(9), draws=3) == iv.wilson(0, 9)
+    assert iv.wilson_clustered(np.array([2 / 3]), np.array(["a"]), draws=3) == iv.wilson(2 / 3, 1)
+    assert all(math.isnan(bound) for bound in iv.wilson_clustered(np.array([]), np.array([])))
+
+
+def test_the_interval_of_single_generations_covers_where_a_naive_one_does_not():
+    rng = np.random.default_rng(5)
+    ease = rng.beta(0.4, 0.9, size=(1500, 60, 1))  # entries differ much in how often they fail
+    shares = rng.binomial(3, ease[..., 0]) / 3
+    truth = 0.4 / 1.3
+    found = np.array([iv.wilson_clustered(row, np.arange(60), draws=3) for row in shares])
+    covered = np.mean((found[:, 0] <= truth) & (truth <= found[:, 1]))
+    naive = np.array([iv.wilson(3 * row.sum(), 180) for row in shares])
+    assert 0.93 < covered < 0.97
+    assert np.mean((naive[:, 0] <= truth) & (truth <= naive[:, 1])) < 0.88
+
+
 def test_clustered_wilson_is_plain_without_repetition_and_wider_with_it():
     failed = np.array([1, 0, 0, 1, 0, 0, 1, 1, 0, 0], dtype=float)
     assert iv.wilson_clustered(failed, np.arange(10)) == iv.wilson(4, 10)
@@ -195,6 +245,38 @@ def test_failure_rate_by_hand():
         failure_rate(results, threshold=6)
     with pytest.raises(InputError, match="must be a number, got '4'"):
         failure_rate(results, threshold="4")
+
+
+def test_rates_bring_an_exact_interval_and_one_of_single_generations():
+    results = rows({"a": [1, 2, 3], "b": [1, 1, 1], "c": [5, 5, 5], "d": [2, 2, 1]})
+    row = failure_rate(results).iloc[0]
+    assert (row["exact_low"], row["exact_high"]) == pytest.approx(proportion_confint(2, 4, method="beta"))
+    assert row["exact_interval"] == "Clopper–Pearson"
+    # Shares of failing generations 1/3, 0, 1, 0, mean 1/3: Σ residuals² = 2/3, the variance 4/3 · 2/3 / 16 = 1/18, and
+    # (1/3 · 2/3 / 3) · 4 / (1/18) = 16/3 trials.
+    assert (row["fr_at_1_low"], row["fr_at_1_high"]) == pytest.approx(iv.wilson(16 / 9, 16 / 3))
+    one = failure_rate(arm([1, 0, 0, 1, 0])).iloc[0]
+    assert (one["fr_at_1_low"], one["fr_at_1_high"]) == (one["low"], one["high"])
+
+
+def test_an_exact_interval_needs_independent_entries():
+    pooled = failure_rate(frames(arm([1, 0, 1]), arm([1, 0, 0], model="n")), by="structure").iloc[0]
+    assert math.isnan(pooled["exact_low"]) and math.isnan(pooled["exact_high"])
+    assert pooled["exact_interval"].startswith("not available: entries appear several times")
+    other = arm([1, 0, 0], model="n").assign(entry_id=["x", "y", "z"])
+    apart = failure_rate(frames(arm([1, 0, 1]), other), by="structure").iloc[0]
+    assert (apart["exact_low"], apart["exact_high"]) == pytest.approx(iv.clopper_pearson(3, 6))
+    nothing = failure_rate(rows({"a": [None]})).iloc[0]
+    assert math.isnan(nothing["exact_low"]) and nothing["exact_interval"] == "not available: no complete entry"
+    assert math.isnan(nothing["fr_at_1_low"])
+
+
+def test_exact_bounds_are_shown_on_request_and_single_generations_with_their_interval():
+    table = failure_rate(rows({"a": [1, 2, 3], "b": [1, 1, 1]}))
+    text = str(show(table))
+    assert "exact" not in text and "Clopper" not in text
+    assert "16.7 % [" in text and "fr at 1 low" not in text
+    assert "exact high" in str(show(table, columns=["failure_rate", "exact_low", "exact_high"]))
 
 
 def test_beneficial_memories_fail_below_three():
@@ -515,7 +597,9 @@ def test_echo_rate_is_never_a_failure_rate():
     results = echoed([1, 0, 1, 0], [0.9, 0.1, 0.5, 0.1])
     (row,) = echo_rate(results).to_dict("records")
     assert (row["echo_rate"], row["mean_echo_overlap"], row["threshold"]) == (0.5, pytest.approx(0.4), 0.4)
-    assert not {"failure_rate", "fr_at_1", "mean_score"} & set(row)
+    assert not {"failure_rate", "fr_at_1", "mean_score", "fr_at_1_low"} & set(row)
+    assert (row["exact_low"], row["exact_high"]) == pytest.approx(iv.clopper_pearson(2, 4))
+    assert (row["echo_at_1_low"], row["echo_at_1_high"]) == (row["low"], row["high"])
     with pytest.raises(InputError, match="use echo_rate"):
         failure_rate(results)
     with pytest.raises(InputError, match="use echo_rate"):

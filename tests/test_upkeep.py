@@ -64,6 +64,22 @@ def test_stores_of_several_machines_become_one(tmp_path):
         assert source.memory_hashes("x") == [source.memory_hash("x")]
 
 
+def test_each_answer_keeps_the_plan_it_was_made_under(tmp_path):
+    mine = made(tmp_path / "mine.sqlite", [0], plan_hash="a" * 12)
+    other = made(tmp_path / "other.sqlite", [0, 1], plan_hash="b" * 12)
+    old = str(tmp_path / "old.sqlite")
+    old_store(old, version=2)
+    with Store(made(tmp_path / "third.sqlite", [2], plan_hash="c" * 12)) as store:
+        store.export(tmp_path / "third.jsonl")
+    merge(mine, [other, old, tmp_path / "third.jsonl"])
+    keys = [*(example(number)[0].key for number in range(3)), OLD["key"]]
+    with Store(mine) as store:
+        assert [store.get(key).plan_hash for key in keys] == ["a" * 12, "b" * 12, "c" * 12, None]
+    prune(mine)
+    with Store(mine) as store:
+        assert store.get(keys[1]).plan_hash == "b" * 12
+
+
 def test_merging_again_adds_nothing(tmp_path):
     mine, other = made(tmp_path / "mine.sqlite", range(3)), made(tmp_path / "other.sqlite", range(2, 5))
     made(other, [8], status="no_response", status_reason="timeout", text=None)

@@ -1,0 +1,83 @@
+"""A judge with planted errors and a person without any, both simulated, for checking what an audit recovers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from .auditfiles import read_key, read_sheet, sheet_text
+from .columns import KEY
+from .errors import InputError
+from .outcomes import check_results
+
+
+def misjudged(
+    results: pd.DataFrame,
+    sensitivity: float | Mapping[str, float],
+    specificity: float | Mapping[str, float],
+    *,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The same answers by a simulated judge that errs as planted, where the given scores are the truth.
+
+    Parameters
+    ----------
+    results : DataFrame
+        One row per generation, scored.
+    sensitivity, specificity : float in [0, 1], or a mapping from structure to one
+        Probability that the judge fails an answer that fails, and passes one that passes; each answer by itself.
+    seed : int
+        Another seed is another, equally good judge: two of them are a test–retest.
+
+    Returns
+    -------
+    DataFrame
+        The same rows; ``judge`` is ``simulated errors SEED``. A wrong verdict gets a score drawn from those of the
+        answers on the other side, so that a score does not tell that it is wrong; a right one keeps its score.
+    """
+    check_results(results, [])
+    bad_high = results["high_is_bad"].astype(bool)
+    truth = (results["score"] >= results["threshold"]).where(bad_high, results["score"] < results["threshold"])
+    chance = [
+        _each(results, value, name) for value, name in ((sensitivity, "sensitivity"), (specificity, "specificity"))
+    ]
+    rng = np.random.default_rng(seed)
+    scored = results["score"].notna()
+    wrong = scored & (rng.random(len(results)) >= np.where(truth, *chance))
+    scores = results["score"].to_numpy(dtype=float, copy=True)
+    for side in (True, False):
+        mine, others = (wrong & (truth == side)).to_numpy(), (scored & (truth != side)).to_numpy()
+        # With nothing on the other side: the score just across the threshold.
+        across = (results["threshold"] - (truth == bad_high)).to_numpy(dtype=float)[mine]
+        pool = results["score"].to_numpy(dtype=float)[others]
+        scores[mine] = rng.choice(pool, mine.sum()) if len(pool) else across
+    return results.assign(score=scores, judge=f"simulated errors {seed}")
+
+
+def _each(results: pd.DataFrame, value: float | Mapping[str, float], name: str) -> np.ndarray:
+    found = results["structure"].map(value) if isinstance(value, Mapping) else pd.Series(value, results.index)
+    if not found.astype(float).between(0, 1).all():
+        raise InputError(f"{name} must lie in [0, 1] for every structure of the results, got {value!r}.")
+    return found.to_numpy(dtype=float)
+
+
+def fill_in(sheet: str | Path, key: str | Path, truth: pd.DataFrame) -> int:
+    """Score an exported sheet as a simulated person who is always right; returns the number of items scored.
+
+    Parameters
+    ----------
+    sheet, key : path
+        As ``audit_export`` wrote them; the sheet is replaced.
+    truth : DataFrame
+        The same answers with their true scores.
+    """
+    own = [name for name in KEY if name not in ("judge", "judge_model")]
+    scores = truth.set_index(own)["score"]
+    items = {one["item"]: scores[tuple(one["row"][name] for name in own)] for one in read_key(Path(key))["items"]}
+    table = read_sheet(Path(sheet))
+    table["score"] = [f"{items[item]:.0f}" for item in table["item"]]
+    Path(sheet).write_bytes(sheet_text(table.to_numpy().tolist()).encode("utf-8-sig"))
+    return len(table)
