@@ -10,22 +10,18 @@ for which an interval is not available (no variation) are counted apart and in n
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from draws import ALONE, ENTRY, IN_ARM, IN_MODEL, failures, joint, latent, trinomial
+from draws import ALONE, ENTRY, IN_ARM, IN_MODEL, cells, failures, joint, latent, trinomial
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # structmem of this checkout
-
 from structmem.clusters import Arm
-from structmem.estimands import Cells, _over_runs, _Resampled
+from structmem.estimands import _over_runs, _Resampled
 from structmem.interactions import log_odds_ratio
 from structmem.intervals import (
     clopper_pearson,
@@ -157,8 +153,8 @@ def over_runs(rng: np.random.Generator) -> Iterator[Cell]:
             # What an answer has of its own is new in every run; the rest is the entry's.
             parts = parts + np.sqrt(ALONE) * rng.standard_normal(parts.shape)
             failed = (parts + level[:, None, None] > 0).astype(float)
-            cells = Cells({}, (failed[1] - failed[0]).T, owner, list(map(str, range(models))), {}, [], models * runs)
-            one = _over_runs(cells, _Resampled(cells, DRAWS // 2, int(rng.integers(2**31))))
+            gaps = cells(failed[1] - failed[0], owner)
+            one = _over_runs(gaps, _Resampled(gaps, DRAWS // 2, int(rng.integers(2**31))))
             found.append((one["low_pp"], one["high_pp"]))
         truth = 100 * np.diff(stats.norm.cdf(level / np.sqrt(1 + ALONE + drift**2)))[0]
         where = f"n {n}, {models} models, {runs} runs"
@@ -269,10 +265,10 @@ def new_models(rng: np.random.Generator) -> Iterator[Cell]:
         yield counted("t over models (and new entries: not claimed)", where, bounds, anywhere[1] - anywhere[0])
 
 
-def summary(cells: list[Cell]) -> pd.DataFrame:
+def summary(found: list[Cell]) -> pd.DataFrame:
     """One row per method: mean, smallest coverage and where, unavailable intervals, and whether bars are met."""
     rows = []
-    for method, group in pd.DataFrame(cells).groupby("method", sort=False):
+    for method, group in pd.DataFrame(found).groupby("method", sort=False):
         known = group.dropna(subset="coverage")
         least = known.loc[known["coverage"].idxmin()]
         sims, exact = int(group["sims"].max()), bool(group["exact"].any())
@@ -301,8 +297,7 @@ def cells_of(number: int) -> list[Cell]:
 def main() -> int:
     """Print the table; 1 when a bar is missed."""
     with ProcessPoolExecutor(2) as pool:
-        cells = [cell for job in pool.map(cells_of, range(len(JOBS))) for cell in job]
-    table = summary(cells)
+        table = summary([cell for job in pool.map(cells_of, range(len(JOBS))) for cell in job])
     print(f"Intervals of level 95 %, seed {SEED}, n = {', '.join(map(str, ENTRIES))} entries")
     print(f"p = {', '.join(f'{p:g}' for p in RATES)}; differences {', '.join(f'{d:g}' for d in DIFFERENCES)}")
     print(f"shares of variance: entry {ENTRY}, entry in a model {IN_MODEL}, entry in an arm {IN_ARM}")

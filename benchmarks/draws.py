@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # structmem of this checkout
+
+from structmem.estimands import Cells
 
 # Shares of the latent variance: of the entry (the same everywhere), of the entry in one model (the same in both arms),
 # of the entry in one arm (the same in every model); the rest belongs to one outcome. The last but one makes entries
@@ -45,3 +52,9 @@ def trinomial(n: int, only_arm: float, only_baseline: float) -> tuple[np.ndarray
     first, second = first[first + second <= n], second[first + second <= n]
     shares = [only_arm, only_baseline, 1 - only_arm - only_baseline]
     return first, second, stats.multinomial.pmf(np.c_[first, second, n - first - second], n, shares)
+
+
+def cells(gaps: np.ndarray, owner: np.ndarray) -> Cells:
+    """Paired differences (runs × n, of the models in ``owner``) as the tables of differences hold them."""
+    values, models = gaps.T, list(map(str, range(owner.max() + 1)))
+    return Cells({}, values, values, values, owner, models, {}, [], len(owner))

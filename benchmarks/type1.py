@@ -11,22 +11,18 @@ discordant pairs, separation) does not reject; how often that was is shown.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from math import nan
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from draws import ALONE, ENTRY, IN_ARM, IN_MODEL, failures, joint, trinomial
+from draws import ALONE, ENTRY, IN_ARM, IN_MODEL, cells, failures, joint, trinomial
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # structmem of this checkout
-
-from structmem.estimands import Cells, _between
+from structmem.estimands import _between
 from structmem.intervals import clustered_mean, mcnemar_exact, over_models, tango
 from structmem.margins import ONE_SIDED, Verdict
 from structmem.noise import noise_range_pp
@@ -141,8 +137,7 @@ def over_entries(rng: np.random.Generator) -> Iterator[Cell]:
         doubled = gaps - (other[:, 1] - other[:, 0])
         yield counted("interaction, bootstrap over entries", where, _excluding(bootstrapped(doubled, rng, 1 - ALPHA)))
         if models > 1:
-            names = list(map(str, range(models)))
-            found = [_between(Cells({}, row.T, np.arange(models), names, {}, [], models)) for row in gaps]
+            found = [_between(cells(row, np.arange(models))) for row in gaps]
             yield counted("heterogeneity of models", where, [one["heterogeneity_p"] for one in found])
 
 
@@ -207,10 +202,10 @@ def noise(rng: np.random.Generator) -> Iterator[Cell]:
         yield counted("exceeds the noise floor", f"n {n}, p {p:g}", found)
 
 
-def summary(cells: list[Cell]) -> pd.DataFrame:
+def summary(found: list[Cell]) -> pd.DataFrame:
     """One row per test: mean and largest rate of rejection, where, and whether the bar is met."""
     rows = []
-    for test, group in pd.DataFrame(cells).groupby("test", sort=False):
+    for test, group in pd.DataFrame(found).groupby("test", sort=False):
         most = group.loc[group["rejected"].idxmax()]
         sims = int(group["sims"].max())
         error = np.sqrt(ALPHA * (1 - ALPHA) / sims) if sims else 0.0

@@ -24,7 +24,7 @@ _PUBLIC = {
     "on_common_entries": "overlap", "subgroup_differences": "subgroups",
     "pooled_differences": "estimands", "leave_one_model_out": "estimands", "heterogeneity": "estimands",
     "logistic_effects": "pooled", "harmed_entries": "comparisons",
-    "noninferiority": "margins", "conditional_effects": "interactions",
+    "noninferiority": "margins", "dominance": "dominating", "conditional_effects": "interactions",
     "power_of_test": "power", "entries_needed": "power", "power_curve": "power", "simulated_power": "power",
     "noise_floor": "noise",
     "load_published": "published", "load_published_aggregates": "published", "published_reductions": "published",

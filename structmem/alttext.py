@@ -90,7 +90,7 @@ def forest_alt(table: pd.DataFrame, pooled: pd.DataFrame, what: str, baseline: s
     )
 
 
-def tradeoff_alt(leaks: pd.DataFrame, uses: pd.DataFrame, span: float, dominance: str) -> str:
+def tradeoff_alt(leaks: pd.DataFrame, uses: pd.DataFrame, span: float, words: str) -> str:
     """Leakage against beneficial-memory failures, a panel per model."""
     return _sentences(
         f"One panel for each of {listed(leaks['model'])}: leakage on the horizontal axis against beneficial-memory "
@@ -99,7 +99,7 @@ def tradeoff_alt(leaks: pd.DataFrame, uses: pd.DataFrame, span: float, dominance
         f"Leakage: {n_words(leaks) or 'n not given'}. {range_words(leaks, 'failure_rate', ('model', 'arm'))}",
         f"Beneficial-memory failures: {n_words(uses) or 'n not given'}. "
         f"{range_words(uses, 'failure_rate', ('model', 'arm'))}",
-        dominance,
+        words,
     )
 
 
@@ -131,12 +131,12 @@ def scores_alt(arms: pd.DataFrame, what: str, rule: str) -> str:
     )
 
 
-def curve_alt(table: pd.DataFrame, column: str, what: str) -> str:
+def curve_alt(table: pd.DataFrame, column: str, what: str, counts: str) -> str:
     """Rate by number of generations, a line per arm."""
     most = table[table["k"] == table["k"].max()]
     ks = f"from {int(table['k'].min())} to {int(table['k'].max())}"
     return _sentences(
-        f"Lines{_with(interval_words(table))}: {what} over K, the number of generations of which the worst counts, "
+        f"Lines{_with(interval_words(table))}: {what} over K, the number of generations of which the {counts} counts, "
         f"{ks}, for {listed(table['model'])}, under {listed(table['arm'])}.",
         _n(table, "point"),
         f"At the largest K: {range_words(most, column, ('model', 'arm'))}",

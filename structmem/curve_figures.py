@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from .alttext import analysis_words, curve_alt, interval_words, n_words, power_alt
+from .data import FAILURE_TYPES
 from .errors import InputError
 from .house import label, new_axes, page_width, shades, structure_style, style, tell
 from .marks import (
@@ -34,7 +35,7 @@ _PANELS_WITH_NAMES = 4  # with more panels one legend is calmer than the names i
 
 
 def failure_by_k(curve: pd.DataFrame, failure_type: str = "cross_domain", width: str = "page") -> np.ndarray:
-    """Failure rate (FR@K) by K, the number of generations of which the worst counts; panels per model, a line per arm.
+    """Failure rate (FR@K) by K, the number of generations made; a panel per model, a line per arm.
 
     Parameters
     ----------
@@ -65,7 +66,9 @@ def failure_by_k(curve: pd.DataFrame, failure_type: str = "cross_domain", width:
     )
     echo = column == "echo_at_k"
     what = "echo rate" if echo else failure_type_words(failure_type).split(" (")[0]
-    kay = "K generations, of which the worst counts" if across > 1 else ""
+    kind = FAILURE_TYPES.get(failure_type)
+    counts = "worst" if kind is None or kind.high_is_bad else "best"  # FR@K takes the highest score
+    kay = f"K generations, of which the {counts} counts" if across > 1 else ""
     note = said(kay, n_words(table), interval_words(table), analysis_words(table), ECHO_NOTE if echo else "")
     top = 100 * np.nanmax(table[[column, "high"]].to_numpy(dtype=float), initial=0.05)
     with style():
@@ -83,7 +86,7 @@ def failure_by_k(curve: pd.DataFrame, failure_type: str = "cross_domain", width:
             axes.set_xticks(sorted(table["k"].unique()))
             axes.set_xlim(table["k"].min() - 0.35, table["k"].max() + 0.35)
             axes.grid(axis="y")
-            axes.set_xlabel("K generations, the worst counts" if across == 1 else "K")
+            axes.set_xlabel(f"K generations, the {counts} counts" if across == 1 else "K")
             axes.set_ylabel(f"{what} (FR@K)" if not echo else "echo at K")
             names.append(end_labels(axes, ends, wrap) if named else [])
         label_outer(grid, len(models))
@@ -91,7 +94,7 @@ def failure_by_k(curve: pd.DataFrame, failure_type: str = "cross_domain", width:
         if not named:
             legend(grid.flat[0], arms)
         _settle(grid.flat[: len(models)], names)
-        tell(grid, curve_alt(table, column, what), ECHO_NOTE if echo else "")
+        tell(grid, curve_alt(table, column, what, counts), ECHO_NOTE if echo else "")
     return grid.flatten()[: len(models)]
 
 

@@ -29,9 +29,7 @@ STRUCTURE_STYLE = {
     "flat": ("#4D4D4D", "o"), "fixed": ("#0072B2", "s"), "dynamic": ("#D55E00", "D"), "tree": ("#009E73", "^"),
     "rag": ("#CC79A7", "v"),
 }  # fmt: skip
-_OTHER_STYLES = (
-    ("#E69F00", "P"), ("#56B4E9", "X"), ("#8C6BB1", "<"), ("#7F6A3F", ">"), ("#B22222", "p"), ("#1B7F8C", "h"),
-)  # fmt: skip
+_OTHER_COLOURS, _OTHER_MARKERS = ("#E69F00", "#56B4E9", "#8C6BB1", "#7F6A3F", "#B22222", "#1B7F8C"), "PX<>ph"
 GREY = "#8C8C8C"
 SHADES = "YlGnBu"  # one order of lightness for every kind of colour vision; dark is much
 
@@ -48,7 +46,8 @@ def shades(values) -> list[tuple]:
 
 def structure_style(structure: str) -> tuple[str, str]:
     """Colour and marker of a structure; one that is not built in gets a fixed one by its name."""
-    return STRUCTURE_STYLE.get(structure) or _OTHER_STYLES[crc32(structure.encode()) % len(_OTHER_STYLES)]
+    one, two = divmod(crc32(structure.encode()), len(_OTHER_COLOURS))
+    return STRUCTURE_STYLE.get(structure) or (_OTHER_COLOURS[two], _OTHER_MARKERS[one % len(_OTHER_MARKERS)])
 
 
 @contextmanager

@@ -24,7 +24,10 @@ _INTERVALS = {
     "sensitivity": ("sensitivity_low", "sensitivity_high"), "specificity": ("specificity_low", "specificity_high"),
     "corrected_rate": ("corrected_low", "corrected_high"), "rate_naming": ("low", "high"),
     "log_odds": ("log_odds_low", "log_odds_high"), "odds_ratio": ("odds_low", "odds_high"),
-    "at_1_difference_pp": ("at_1_low_pp", "at_1_high_pp"), "shift_difference_pp": ("shift_low_pp", "shift_high_pp"),
+    "at_1_difference_pp": ("at_1_low_pp", "at_1_high_pp"),
+    "leakage_difference_pp": ("leakage_low_pp", "leakage_high_pp"),
+    "beneficial_difference_pp": ("beneficial_low_pp", "beneficial_high_pp"),
+    "shift_difference_pp": ("shift_low_pp", "shift_high_pp"),
 }  # fmt: skip
 _NOTES = ("reason", "remark", "warning", "note", "analysis_note")
 # Shown on request only: a table has to fit a page.

@@ -9,7 +9,7 @@ import pandas as pd
 
 from .alttext import analysis_words, interval_words, listed, n_words, tradeoff_alt
 from .errors import InputError
-from .house import GREY, label, new_axes, page_width, structure_style, style, tell
+from .house import label, new_axes, page_width, structure_style, style, tell
 from .marks import SMALL, arms_in_order, footnote, label_outer, legend, marker, refuse_twins, room, said, with_arm
 
 _NEEDED = ("model", "arm", "baseline", "dominates")
@@ -30,8 +30,9 @@ def leakage_vs_beneficial(
         As made by ``failure_rate`` (or ``load_published`` for one defence), with both failure types.
     width : 'column' or 'page'
     dominance : DataFrame, optional
-        As made by ``published_dominance``: ``model``, ``arm``, ``baseline`` and ``dominates`` (the name of the better
-        one, or 'neither'); the rows whose baseline is 'flat' are put into words. Without it nothing is said.
+        As made by ``dominance`` or ``published_dominance``: ``model``, ``arm``, ``baseline`` and ``dominates`` (the
+        name of the better one, or 'neither'); the rows whose baseline is 'flat' are put into words. Without it nothing
+        is said.
 
     Returns
     -------
@@ -60,12 +61,19 @@ def leakage_vs_beneficial(
     across = min(len(models), 4 if width == "page" else 2)
     lines = -(-len(models) // across)
     inches = (page_width(width) - 0.5) / across
-    says = {model: _dominance_words(model, dominance) for model in models}
+    lost = [
+        pair for pair in both if pd.isna(leaks.loc[pair, "failure_rate"]) or pd.isna(uses.loc[pair, "failure_rate"])
+    ]
+    unscored = {model: [arm for of, arm in lost if of == model] for model in models}
+    says = {
+        model: said(_dominance_words(model, dominance), f"not scored: {listed(arms)}" if arms else "")
+        for model, arms in unscored.items()
+    }
     words = [label(text, int(inches / 0.06)) if text else "" for text in says.values()]
     heads = [label(model, int((inches - 0.3) / 0.075)) for model in models]
     above = max(text.count("\n") + 1 if text else 0 for text in words)
     span = _span(leaks, uses)
-    rule = "dominance compares point estimates: neither rate is higher, one is lower" if above else ""
+    rule = "dominance compares point estimates: neither rate is higher, one is lower" if dominance is not None else ""
     note = said(
         _counts(leaks, uses), interval_words(leaks), f"every panel spans {span:g} pp", rule, analysis_words(leaks)
     )
@@ -85,8 +93,8 @@ def leakage_vs_beneficial(
         label_outer(grid, len(models))
         footnote(grid.flat[0], note)
         legend(grid.flat[0], arms_in_order(leaks))
-        lead = [f"{model}: {text}" for model, text in says.items()] if above else []
-        tell(grid, tradeoff_alt(leaks, uses, span, f"Dominance: {'; '.join(lead)}." if lead else ""))
+        lead = [f"{model}: {text}" for model, text in says.items() if text]
+        tell(grid, tradeoff_alt(leaks, uses, span, f"Per model: {'; '.join(lead)}." if lead else ""))
     return grid.flatten()[: len(models)]
 
 
@@ -94,10 +102,8 @@ def _panel(axes, leaks: pd.DataFrame, uses: pd.DataFrame, span: float) -> None:
     axes.spines["left"].set_visible(True)
     axes.tick_params(axis="y", length=2.5, width=0.6)
     axes.grid(True)
-    unscored = []
     for (_, x), (_, y) in zip(leaks.iterrows(), uses.iterrows(), strict=True):
         if pd.isna(x["failure_rate"]) or pd.isna(y["failure_rate"]):
-            unscored.append(x["arm"])
             continue
         colour, _ = structure_style(x["structure"])
         centre = 100 * np.array([x["failure_rate"], y["failure_rate"]])
@@ -105,9 +111,6 @@ def _panel(axes, leaks: pd.DataFrame, uses: pd.DataFrame, span: float) -> None:
         axes.plot([100 * x["low"], 100 * x["high"]], [centre[1]] * 2, **how)
         axes.plot([centre[0]] * 2, [100 * y["low"], 100 * y["high"]], **how)
         marker(axes, *centre, x["structure"])
-    if unscored:
-        words = "\n".join(label(f"{name}: not scored", 22) for name in unscored)
-        axes.text(0.97, 0.97, words, transform=axes.transAxes, ha="right", va="top", color=GREY, fontsize=SMALL)
     step = 10 if span <= 40 else 20 if span <= 60 else 25
     for table, axis, limit in ((leaks, axes.xaxis, axes.set_xlim), (uses, axes.yaxis, axes.set_ylim)):
         low, high = _ends(table)

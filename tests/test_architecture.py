@@ -39,7 +39,7 @@ STAGES = {
     ),
     "statistics": (
         "intervals outcomes pairing comparisons resampling estimands pooled stats tables latex quality reading "
-        "clusters margins interactions power noise "
+        "clusters margins dominating interactions power noise "
         "published published_contrasts published_words "
         "planted multiplicity curves averaging overlap subgroups "
         "agreement reliability correction verification headings judge_words",

@@ -119,7 +119,7 @@ def test_a_trade_off_names_what_is_not_scored():
     other = rates().assign(failure_type="beneficial_memory_usage")
     other.loc[2, ["failure_rate", "low", "high"]] = np.nan
     (axes,) = figures.leakage_vs_beneficial(pd.concat([rates(), other]))
-    assert [text.get_text() for text in axes.texts] == ["fixed (embedding): not\nscored"]
+    assert [text.get_text() for text in axes.texts] == ["not scored: fixed (embedding)"]
     assert len(points(axes)) == 2  # flat and tree
 
 
@@ -387,6 +387,8 @@ def test_curves_are_the_table_and_their_names_stand_apart_at_their_ends():
     assert sorted((round(a[1], 6), round(b[1], 6)) for a, b in ends)[0] == (24.0, 34.0)
     heights = sorted(text.get_window_extent().y0 for text in axes.texts)
     assert [text.get_text() for text in axes.texts] == ["flat", "fixed", "tree"] and min(np.diff(heights)) > 8
+    (good,) = figures.failure_by_k(curve().assign(failure_type="beneficial_memory_usage"), "beneficial_memory_usage")
+    assert axes.get_xlabel() == "K generations, the worst counts" and "the best counts" in good.get_xlabel()
     with pytest.raises(InputError, match="expected the one made by fr_at_k"):
         figures.failure_by_k(rates())
 
