@@ -20,7 +20,7 @@ import pandas as pd
 from draws import ALONE, ENTRY, IN_ARM, IN_MODEL, cells, failures, joint, latent, trinomial
 from scipy import stats
 
-from structmem.clusters import Arm
+from structmem.clusters import Arm, mover
 from structmem.estimands import _over_runs, _Resampled
 from structmem.interactions import log_odds_ratio
 from structmem.intervals import (
@@ -32,9 +32,9 @@ from structmem.intervals import (
     wilson,
     wilson_clustered,
 )
-from structmem.reliability import alphas_of_pairs, bounds, distance_of, kappas, resampled, tables_by_cluster
+from structmem.reliability import alphas_of_pairs, distance_of, kappas, tables_by_cluster, within_one
 from structmem.resampling import percentile_interval, resampled_means
-from structmem.verification import lang_reiczigel, rate_of_person, share_of_sum, weighted_share
+from structmem.verification import rate_of_arm, rate_of_person, share_of_sum, weighted_share
 
 SEED = 0
 SIMS = 1000
@@ -135,6 +135,10 @@ def over_entries(rng: np.random.Generator) -> Iterator[Cell]:
         means = resampled_means(tables.mean(axis=1).T, DRAWS, rng).T
         found = np.array([percentile_interval(row, n)[:2] for row in means])
         yield counted("cluster bootstrap over entries", where, found, difference)
+        if models > 1:
+            weights = np.full(models, 1 / models)
+            found = np.array([mover(table.T, weights) for table in tables[:FEWER]])
+            yield counted("MOVER of Tango's, over models", where, found, difference)
 
 
 def over_runs(rng: np.random.Generator) -> Iterator[Cell]:
@@ -174,7 +178,7 @@ def log_odds(rng: np.random.Generator) -> Iterator[Cell]:
 
 
 def agreement(rng: np.random.Generator) -> Iterator[Cell]:
-    """Bootstrap intervals of weighted kappa and Krippendorff's alpha: two judges, three answers of each entry.
+    """Intervals of weighted kappa, Krippendorff's alpha and raw agreement: two judges, three answers of each entry.
 
     The truth is the value in 200,000 entries.
     """
@@ -192,51 +196,69 @@ def agreement(rng: np.random.Generator) -> Iterator[Cell]:
         return tables_by_cluster(scores.reshape(-1, 2), classes, np.repeat(np.arange(n), 3))
 
     for (name, cut), noise in product(cuts.items(), (0.3, 1.0)):
-        truth = {
-            label: measure(tables(200_000, noise, cut).sum(axis=0)[None])[0] for label, measure in measures.items()
-        }
+        whole = tables(200_000, noise, cut).sum(axis=0)
+        truth = {label: measure(whole[None])[0] for label, measure in measures.items()}
+        raw = np.trace(whole) / whole.sum()
         for n in (20, 40, 100):
             samples = [tables(n, noise, cut) for _ in range(FEWER)]
-            draws = [resampled(sample, DRAWS // 4, rng) for sample in samples]
+            where = f"{n} entries, {name}, noise {noise}"
             for label, measure in measures.items():
-                found = [bounds(draw, measure) for draw in draws]
+                found = [within_one(sample, measure) for sample in samples]
                 found = np.array([(one["low"], one["high"]) for one in found])
-                yield counted(f"bootstrap of {label}", f"{n} entries, {name}, noise {noise}", found, truth[label])
+                yield counted(f"jackknife of {label}", where, found, truth[label])
+            agreed = [np.trace(sample, axis1=1, axis2=2) / 3 for sample in samples]
+            found = np.array([wilson_clustered(one, np.arange(n), draws=3) for one in agreed])
+            yield counted("Wilson, raw agreement", where, found, raw)
 
 
 def corrected(rng: np.random.Generator) -> Iterator[Cell]:
-    """What a person's scores say of a judge: 200 entries × 3 answers, some of the judge's failures and passes audited.
+    """What a person's scores say of a judge: 200 entries × 3 answers in a baseline and an arm that fails .6 as often.
 
-    The judge fails 85 % of what the person fails and passes 90 % of what the person passes.
+    Of each, some of the judge's failures and passes are audited. The judge fails 85 % of what the person fails and
+    passes 90 % of what the person passes, in both. The pooled correction uses the audited answers of both; with one arm
+    it would be the arm's own.
     """
     sensitivity, specificity, n = 0.85, 0.9, 200
     for p, audited in product((0.05, 0.5, 0.9), (20, 60)):
-        found: dict[str, list] = {name: [] for name in ("own", "pooled", "sensitivity", "specificity")}
+        rates = (p, 0.6 * p)
+        found: dict[str, list] = {name: [] for name in ("own", "baseline", "arm", "sensitivity", "specificity")}
         for _ in range(FEWER):
-            human = failures(rng, 1, n, np.full((1, 3), p))[0, 0].T  # entries × answers
-            judged = np.where(human > 0, rng.random((n, 3)) < sensitivity, rng.random((n, 3)) >= specificity)
-            rate = weighted_share(judged.mean(axis=1), np.ones(n), np.arange(n), 3.0)
-            entries, person, verdicts = np.repeat(np.arange(n), 3), human.ravel(), judged.ravel()
-            sides = []
-            for failed in (True, False):
-                held = np.flatnonzero(verdicts == failed)
-                some = rng.choice(held, min(audited, len(held)), replace=False)
-                weights = np.full(len(some), len(held) / max(len(some), 1))
-                sides.append(weighted_share(person[some], weights, entries[some]))
-            true = share_of_sum(rate, sides[0], sides[1])
-            false = share_of_sum(rate.inverse(), sides[1].inverse(), sides[0].inverse())
-            found["sensitivity"].append((true.low, true.high))
-            found["specificity"].append((false.low, false.high))
-            own = rate_of_person(rate, *sides)
-            found["own"].append((own.low, own.high))
-            usable = not np.isnan([true.low, false.low]).any() and true.value + false.value > 1
-            found["pooled"].append(lang_reiczigel(rate, true, false) if usable else (np.nan, np.nan))
+            # arms × entries × answers
+            human = failures(rng, 1, n, np.repeat([rates], 3, axis=0).T)[0].transpose(0, 2, 1)
+            judged = np.where(human > 0, rng.random(human.shape) < sensitivity, rng.random(human.shape) >= specificity)
+            entries = np.tile(np.arange(n), 2)
+            arms = [weighted_share(judged[a].mean(axis=1), np.ones(n), np.arange(n), 3.0) for a in (0, 1)]
+            whole = weighted_share(judged.mean(axis=2).ravel(), np.ones(2 * n), entries, 3.0)
+            audits = [_audited(human[a], judged[a], audited, rng) for a in (0, 1)]
+            own = [weighted_share(*side) for side in audits[0]]
+            both = [
+                weighted_share(*map(np.concatenate, zip(*sides, strict=True))) for sides in zip(*audits, strict=True)
+            ]
+            found["sensitivity"].append(share_of_sum(arms[0], *own)[1:3])
+            found["specificity"].append(share_of_sum(arms[0].inverse(), own[1].inverse(), own[0].inverse())[1:3])
+            found["own"].append(rate_of_person(arms[0], *own)[1:3])
+            usable = both[0].value > both[1].value  # else no better than chance
+            for name, rate in zip(("baseline", "arm"), arms, strict=True):
+                found[name].append(rate_of_arm(rate, whole, *both)[1:3] if usable else (np.nan, np.nan))
         where = f"p {p:g}, {audited} failures and passes audited"
-        bounds_of = {name: np.array(several) for name, several in found.items()}
+        bounds_of = {name: np.array(several, dtype=float) for name, several in found.items()}
         yield counted("Rogan–Gladen, an arm's own audit", where, bounds_of["own"], p)
-        yield counted("Rogan–Gladen, pooled audit", where, bounds_of["pooled"], p)
+        for name, rate in zip(("baseline", "arm"), rates, strict=True):
+            place = f"{where} in each arm, {name} at {rate:g}"
+            yield counted("Rogan–Gladen, pooled audit", place, bounds_of[name], rate)
         yield counted("sensitivity", where, bounds_of["sensitivity"], sensitivity)
         yield counted("specificity", where, bounds_of["specificity"], specificity)
+
+
+def _audited(human: np.ndarray, judged: np.ndarray, many: int, rng: np.random.Generator) -> list[tuple]:
+    """The person's verdicts, weights and entries of ``many`` of the judge's failures, and of its passes."""
+    sides = []
+    for failed in (True, False):
+        held = np.flatnonzero(judged.ravel() == failed)
+        some = rng.choice(held, min(many, len(held)), replace=False)
+        weights = np.full(len(some), len(held) / max(len(some), 1))
+        sides.append((human.ravel()[some], weights, some // human.shape[1]))
+    return sides
 
 
 def new_models(rng: np.random.Generator) -> Iterator[Cell]:

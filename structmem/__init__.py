@@ -34,7 +34,7 @@ _PUBLIC = {
     "published_contrast": "published_contrasts", "published_conditional_effects": "published_contrasts",
     "published_interactions": "published_contrasts", "published_noninferiority": "published_contrasts",
     "published_dominance": "published_contrasts", "published_reading": "published_words",
-    "load_plan": "analysis_plan", "stamped": "analysis_plan", "adjusted": "multiplicity",
+    "load_plan": "analysis_plan", "stamped": "stamping", "adjusted": "multiplicity",
     "rejudge": "rejudging", "judge_agreement": "agreement", "agreement_by_arm": "agreement",
     "krippendorff_alpha": "reliability", "audit_export": "audit", "audit_import": "audit",
     "judge_accuracy": "correction", "corrected_rate": "correction", "heading_share": "headings",

@@ -9,20 +9,19 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from .analysis_plan import stamped
 from .errors import InputError, choice
-from .intervals import LEVEL, wilson_clustered
+from .intervals import wilson_clustered
 from .outcomes import ARM, NONE, check_results, display_structure, keep_none, sort_arms, unit_rows
 from .reliability import (
     ONE_CLASS,
-    RESAMPLES,
     alphas_of_pairs,
-    bounds,
     distance_of,
+    half_width,
     kappas,
-    resampled,
     tables_by_cluster,
+    within_one,
 )
+from .stamping import stamped
 
 MEAN = "mean over groups"
 _JUDGE = ("judge", "judge_model", "threshold")
@@ -32,9 +31,6 @@ def judge_agreement(
     first: pd.DataFrame,
     second: pd.DataFrame,
     by: str | Iterable[str] | None = None,
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """How far two judges, or two runs of one judge, agree on the same answers.
 
@@ -48,8 +44,6 @@ def judge_agreement(
     by : column name or names, optional
         Groups, such as ``"structure"`` or ``"memory_domain"``; ``failure_type`` always separates. A last row per
         measure, 'mean over groups', gives each group the same weight and says which groups it leaves out.
-    resamples, seed : int
-        Of the bootstrap.
 
     Returns
     -------
@@ -69,9 +63,11 @@ def judge_agreement(
     Notes
     -----
     Cohen (1960, 1968) for kappa, by statsmodels; Krippendorff (2011), 'Computing Krippendorff's alpha-reliability'.
-    Raw agreement has a Wilson interval, entries as clusters; kappa and alpha a percentile bootstrap over entries, which
-    is too narrow with a handful of entries. Agreement is no accuracy: two judges can share a mistake
-    (see ``judge_accuracy``).
+    Intervals, with their coverage in simulations of 20 to 100 entries × 3 answers, scores spread evenly or mostly 1:
+    raw agreement Wilson's, entries as clusters (95.0 % on average, at least 93.8 %); kappa and alpha a jackknife over
+    entries with t on the atanh scale, see ``reliability.half_width`` (quadratic kappa 94.5 %, at least 89.0 % with 20
+    entries mostly at 1; ordinal alpha 95.5 %, at least 93.6 %). Agreement is no accuracy: two judges can share a
+    mistake (see ``judge_accuracy``).
     """
     by = [] if by is None else [by] if isinstance(by, str) else list(by)
     pairs, labels = _matched(first, second, by)
@@ -80,7 +76,6 @@ def judge_agreement(
     rows = []
     for key, group in pairs.groupby(keys, sort=False):
         both = group[group["failed_1"].notna() & group["failed_2"].notna()]
-        rng = np.random.default_rng(seed)  # a group's interval does not depend on which other groups there are
         kind = key[keys.index("failure_type")]
         mine, theirs = (scale.get(kind, set()) for scale in scales)
         apart = f"not available: other scales ({_said(mine)}; {_said(theirs)})" if mine and theirs != mine else ""
@@ -89,7 +84,7 @@ def judge_agreement(
         matched = group["_merge"].eq("both")
         counts |= {"n_unscored": int(matched.sum()) - len(both), "n_unmatched": int((~matched).sum())}
         for of, columns in (("score", ("value_1", "value_2")), ("fail or pass", ("failed_1", "failed_2"))):
-            found = _measures(both, columns, of, apart if of == "score" else "", resamples, rng)
+            found = _measures(both, columns, of, apart if of == "score" else "")
             rows += [shared | {"of": of} | one | counts for one in found]
     columns = [*keys, "first", "second", "of", "measure", "coefficient", "low", "high", "interval"]
     columns += ["n_answers", "n_entries", "n_unscored", "n_unmatched", "reason", "remark"]
@@ -181,9 +176,7 @@ _MEASURES = {
 }
 
 
-def _measures(
-    both: pd.DataFrame, columns: tuple[str, str], of: str, unavailable: str, resamples: int, rng: np.random.Generator
-) -> list[dict]:
+def _measures(both: pd.DataFrame, columns: tuple[str, str], of: str, unavailable: str) -> list[dict]:
     """The measures of one kind for one group of answers."""
     from statsmodels.stats.inter_rater import cohens_kappa  # takes half a second
 
@@ -203,18 +196,17 @@ def _measures(
     raw = {"coefficient": float(agree.mean()), "low": low, "high": high, "interval": "Wilson, entries as clusters"}
     found = [{"measure": "raw agreement"} | blank | raw]
     single = 1 in (np.count_nonzero(whole.sum(axis=0)), np.count_nonzero(whole.sum(axis=1)))
-    draws = resampled(tables, resamples, rng)
     for name, weights in _MEASURES[of].items():
         row = {"measure": name} | blank
         if len(classes) == 1:
             row["reason"] = ONE_CLASS
         elif "kappa" in name:
             row["coefficient"] = float(cohens_kappa(whole, wt=weights, return_results=False))
-            row |= bounds(draws, partial(kappas, distance=distance_of(classes, weights)))
+            row |= within_one(tables, partial(kappas, distance=distance_of(classes, weights)))
             row["remark"] = "one judge gives a single class: kappa is 0 whatever the agreement" if single else ""
         else:
             statistic = partial(alphas_of_pairs, classes=classes, level=name.rsplit(" ", 1)[1])
-            row |= {"coefficient": float(statistic(whole[None])[0])} | bounds(draws, statistic)
+            row |= {"coefficient": float(statistic(whole[None])[0])} | within_one(tables, statistic)
         found.append(row)
     return found
 
@@ -248,14 +240,11 @@ def agreement_by_arm(
     first: pd.DataFrame,
     second: pd.DataFrame,
     baseline: str = "flat",
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Whether two judges differ more, or in another direction, on one arm than on the baseline.
 
     An error that is the same in every arm shrinks a difference; one that differs between arms makes one. Models are
-    pooled. Answers scored by both judges only.
+    pooled. Answers scored by both judges only, of entries of a model that both arms have.
 
     Returns
     -------
@@ -264,8 +253,9 @@ def agreement_by_arm(
         ``difference_pp`` = arm − baseline with ``low_pp``, ``high_pp``; ``shift_pp``: how much higher the second
         judge's rate of failing answers is than the first's in this arm, and ``shift_difference_pp`` = that of the arm −
         that of the baseline, with ``shift_low_pp``, ``shift_high_pp``: by so much the second judge would move the
-        arm's effect. 95 %, percentile bootstrap over entries, the same in both arms (``interval``); ``n_answers``,
-        ``n_answers_baseline``, ``n_entries``; ``remark`` in words.
+        arm's effect. 95 %, jackknife over entries, the same in both arms, with t (``interval``; in simulations of
+        20 to 100 entries both cover 94.7 % on average, at least 92.5 %); ``n_answers``, ``n_answers_baseline``,
+        ``n_entries``; ``remark`` in words.
 
     Raises
     ------
@@ -286,24 +276,17 @@ def agreement_by_arm(
     )
     rows = []
     for key, group in pairs.groupby(settings, sort=False):
-        index = pd.Index(sorted(group["entry_id"].unique()))
-        times = np.random.default_rng(seed).multinomial(len(index), np.full(len(index), 1 / len(index)), resamples)
-        sums = {
-            arm: held.groupby("entry_id")[["agrees", "shift"]].sum().reindex(index, fill_value=0).to_numpy()
-            for arm, held in group.groupby("arm")
-        }
-        size = {arm: held.groupby("entry_id").size().reindex(index, fill_value=0) for arm, held in group.groupby("arm")}
-        for arm in sums:
-            if arm == baseline or baseline not in sums:
+        arms = dict(list(group.groupby("arm")))
+        for arm, held in arms.items():
+            if arm == baseline or baseline not in arms:
                 continue
-            point, draws = (
-                [100 * (w @ sums[a]) / np.maximum(w @ size[a].to_numpy(), 1)[..., None] for a in (arm, baseline)]
-                for w in (np.ones((1, len(index))), times)
-            )
+            base = _shared_cells(arms[baseline], held)
+            if not len(base):
+                continue
+            sides = _by_entry(_shared_cells(held, base), base)
             row = dict(zip(settings, key, strict=True)) | labels | {"arm": arm, "baseline": baseline}
-            row["structure"] = group.loc[group["arm"] == arm, "structure"].iloc[0]
-            rows.append(row | _arm_row(point, draws, len(index)) | {"n_answers": int(size[arm].sum())})
-            rows[-1] |= {"n_answers_baseline": int(size[baseline].sum()), "n_entries": len(index)}
+            row["structure"] = held["structure"].iloc[0]
+            rows.append(row | _arm_row(*sides) | {"n_entries": len(sides[0])})
     table = pd.DataFrame(rows)
     if len(table):
         table["order"] = table["arm"].str.endswith("(A/A)").map({True: 0, False: 1})
@@ -311,23 +294,40 @@ def agreement_by_arm(
     return stamped(table, first)
 
 
+def _shared_cells(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """The answers of one arm in the models and entries that the other arm has too."""
+    cells = ["model", "entry_id"]
+    return one[pd.MultiIndex.from_frame(one[cells]).isin(pd.MultiIndex.from_frame(other[cells]))]
+
+
+def _by_entry(*sides: pd.DataFrame) -> list[np.ndarray]:
+    """Agreements, shifts and answers of the same entries in each table: one row per entry."""
+    sums = [side.assign(n=1.0).groupby("entry_id")[["agrees", "shift", "n"]].sum() for side in sides]
+    return [one.to_numpy(dtype=float) for one in sums]
+
+
 def _arm_name(structure: str, structurer: object, replicate: object) -> str:
     again = structure == "flat" and replicate not in (0, NONE) and not pd.isna(replicate)
     return "flat (A/A)" if again else display_structure(structure, structurer)
 
 
-def _arm_row(point: list, draws: list, n_entries: int) -> dict:
-    (agree, shift), (agree_base, shift_base) = point[0][0], point[1][0]
-    low, high = np.quantile(draws[0] - draws[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    constant = high - low < 1e-9  # a zero width would look certain
-    low, high = np.where(constant, nan, low), np.where(constant, nan, high)
-    interval = "percentile bootstrap, entries"
-    if constant.all():
-        interval = "not available: " + ("no variation" if n_entries > 1 else "one entry")
-    moved = low[1] > 0 or high[1] < 0
+def _arm_row(arm: np.ndarray, base: np.ndarray) -> dict:
+    """Rates and their differences from sums by entry: agreements, shifts, answers."""
+    rates = [100 * side[:, :2].sum(axis=0) / side[:, 2].sum() for side in (arm, base)]
+    (agree, shift), (agree_base, _) = rates
+    gap = rates[0] - rates[1]
+    half, interval = np.full(2, nan), "not available: one entry"
+    if len(arm) > 1:
+        left = [side.sum(axis=0) - side for side in (arm, base)]  # without one entry
+        half = half_width(100 * np.subtract(*(side[:, :2] / side[:, 2:] for side in left)))
+        interval = "jackknife over entries, t" if half.max() > 1e-9 else "not available: no variation"
+        half[half < 1e-9] = nan  # a zero width would look certain
+    (low, shift_low), (high, shift_high) = gap - half, gap + half
+    moved = shift_low > 0 or shift_high < 0
     found = "the second judge would move this arm's effect" if moved else "no differential shift is shown"
     return {
-        "rate_agreed": agree / 100, "rate_agreed_baseline": agree_base / 100, "difference_pp": agree - agree_base,
-        "low_pp": low[0], "high_pp": high[0], "shift_pp": shift, "shift_difference_pp": shift - shift_base,
-        "shift_low_pp": low[1], "shift_high_pp": high[1], "interval": interval, "remark": found,
+        "rate_agreed": agree / 100, "rate_agreed_baseline": agree_base / 100, "difference_pp": gap[0],
+        "low_pp": low, "high_pp": high, "shift_pp": shift, "shift_difference_pp": gap[1],
+        "shift_low_pp": shift_low, "shift_high_pp": shift_high, "interval": interval, "remark": found,
+        "n_answers": int(arm[:, 2].sum()), "n_answers_baseline": int(base[:, 2].sum()),
     }  # fmt: skip

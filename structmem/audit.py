@@ -11,11 +11,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from .arms import whole
 from .auditfiles import KEY_FILE_VERSION, check_items, digest, read_key, read_sheet, sheet_text, write_private
 from .columns import ARM, KEY
 from .data import FAILURE_TYPES, Entry
 from .errors import InputError, choice
 from .outcomes import keep_none
+from .paths import is_file
+from .rejudging import entries_by_id
 from .results import read_results, sort_results, validate
 
 LONGEST_CELL = 32_767  # Excel cuts a longer cell without a word
@@ -89,14 +92,17 @@ def audit_export(
     key = path.with_name(f"{path.stem}.key.json") if key is None else Path(key)
     if path.suffix.lower() != ".csv":
         raise InputError(f"{path.name}: expected a file name that ends in .csv.")
+    if path == key:
+        raise InputError(f"{path.name}: the key needs a file of its own; the sheet would give everything away.")
     for file in (path, key):
-        if file.exists():
+        if is_file(file):
             raise InputError(f"{file.name} exists already and may hold somebody's work; choose another name.")
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise InputError(f"n must be a whole number of at least 1, got {n!r}.")
+    whole(seed, "seed", 0)
     rows = _judged(validate(results))
     by = _arm_columns(rows, by)
-    known = {entry.entry_id: entry for entry in entries}
+    known = entries_by_id(entries)
     if missing := sorted(set(rows["entry_id"]) - set(known)):
         raise InputError(f"entries lack {len(missing)} entries of the results, such as {missing[:3]}.")
     strata = _strata(rows, by)
@@ -130,7 +136,11 @@ def audit_export(
     if cut := sum(len(cell) > LONGEST_CELL for line in lines for cell in line):
         warnings.warn(f"{cut} cells are longer than {LONGEST_CELL} characters, which Excel cuts.", stacklevel=2)
     write_private(key, json.dumps(facts, ensure_ascii=False, indent=1).encode("utf-8", "replace"))
-    write_private(path, sheet_text(lines).encode("utf-8-sig", "replace"))
+    try:
+        write_private(path, sheet_text(lines).encode("utf-8-sig", "replace"))
+    except InputError:
+        key.unlink()  # a key without its sheet would be in the way of the next export
+        raise
     return path, key
 
 

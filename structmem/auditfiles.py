@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from .columns import KEY
 from .errors import InputError
 from .records import read_text
 
 KEY_FILE_VERSION = 1
 SHEET = ("item", "failure_type", "question", "memories", "answer", "scale", "score", "note")
 # What a spreadsheet would run as a formula, also behind blanks and in full width; the apostrophe is what we put before.
+_DIGESTED = 8_000  # characters of an answer that tell it from others
 _FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|['\t\r\n]")
 
 
@@ -42,8 +44,13 @@ def unsafe(text: str) -> str:
 
 
 def digest(text: str) -> str:
-    """Of the visible words alone: spreadsheets change line ends and blanks."""
-    return hashlib.sha256(" ".join(str(text).encode("utf-8", "replace").decode().split()).encode()).hexdigest()
+    """Of the first visible words alone.
+
+    Spreadsheets change line ends and blanks, drop control characters, take an apostrophe at the start for their own,
+    and cut a cell that is longer than 32,767 characters.
+    """
+    clean = "".join(c for c in str(text).encode("utf-8", "replace").decode() if c.isprintable() or c.isspace())
+    return hashlib.sha256(" ".join(clean.split()).lstrip("' ")[:_DIGESTED].encode()).hexdigest()
 
 
 def write_private(path: Path, data: bytes) -> None:
@@ -52,8 +59,8 @@ def write_private(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)
-    except OSError as error:
-        raise InputError(f"{path.name}: cannot be written ({error.strerror}).") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        raise InputError(f"{path.name:.80}: cannot be written ({getattr(error, 'strerror', error)}).") from error
 
 
 def read_key(path: Path) -> dict:
@@ -68,7 +75,26 @@ def read_key(path: Path) -> dict:
         raise InputError(f"{path.name} is no key of an audit sheet; expected the .key.json that was written with it.")
     if facts["version"] != KEY_FILE_VERSION:
         raise InputError(f"{path.name}: version {facts['version']}, expected {KEY_FILE_VERSION}: update structmem.")
+    items = facts["items"] if isinstance(facts["items"], list) else [None]
+    if not all(map(_is_item, items)) or len({one["item"] for one in items}) < len(items):
+        raise InputError(f"{path.name}: an item is damaged or there twice; take the key as it was exported.")
     return facts
+
+
+def _is_item(one: object) -> bool:
+    """Whether an item of a key holds what was written, each part of its type."""
+    if not isinstance(one, dict) or not isinstance(row := one.get("row"), dict) or set(row) != set(KEY):
+        return False
+    numbers = ("partition_draw", "generation", "replicate")
+    texts = [one.get(name) for name in ("item", "stratum", "answer_sha256")]
+    texts += [row[name] for name in KEY if name not in numbers]
+    weight = one.get("weight")
+    return (
+        all(isinstance(text, str) for text in texts)
+        and all(type(row[name]) is int for name in numbers)
+        and isinstance(weight, (int, float))
+        and 0 < weight < float("inf")
+    )
 
 
 def read_sheet(path: Path) -> pd.DataFrame:

@@ -7,12 +7,12 @@ from math import nan
 
 import pandas as pd
 
-from .analysis_plan import stamped
 from .data import FAILURE_TYPES
 from .errors import InputError, choice
 from .intervals import mean_of_rates, wilson_clustered
 from .outcomes import NONE, OF_STRUCTURE, check_results, sort_arms, unit_rows
 from .pairing import said
+from .stamping import stamped
 from .stats import NAMES, keys_of, label_of, outcome_of
 
 _INTERVALS = {"macro": "stratified Wilson", "micro": "Wilson"}

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from .errors import InputError
+
 SCHEMA_VERSION = 3
 STATUSES = ("ok", "no_response", "no_verdict")
 
@@ -135,6 +137,15 @@ BOOKKEEPING = {
     "run_id", "schema_version", "headings", "params_not_sent", "answer_requests", "judge_attempts", "judge_requests",
     "judge_input_tokens", "judge_output_tokens", "judge_cached_tokens", "judge_cost_usd",
 }  # fmt: skip
+
+
+def check_table(table: object, where: str = "results") -> None:
+    """Refuse what is no table, and one with two columns of a name."""
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(f"{where} must be a DataFrame of results rows, got {type(table).__name__}: read_results.")
+    if not table.columns.is_unique:
+        twice = sorted(set(map(str, table.columns[table.columns.duplicated()])))
+        raise InputError(f"{where}: the columns {twice} are there twice.")
 
 
 def empty_results() -> pd.DataFrame:

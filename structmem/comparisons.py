@@ -9,11 +9,12 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from .analysis_plan import ESTIMANDS, stamped
+from .analysis_plan import ESTIMANDS
 from .errors import InputError
-from .intervals import clustered_mean, over_models
+from .intervals import bounded, clustered_mean, over_models
 from .outcomes import ARM, is_echo, sort_arms
 from .pairing import arm_keys, by_arm, compare, counts_behind, said, shown_keys, tells_apart, with_numbers
+from .stamping import stamped
 
 ALL_MODELS = "all models"
 HARMED, HELPED = "harmed", "helped"
@@ -66,7 +67,7 @@ def paired_differences(
     by = [by] if isinstance(by, str) else list(by)
     table, behind = compare(results, by, baseline, outcome)
     if "harmed_share" in table:
-        harmed = [" ".join(sorted(_changed(one.pairs, HARMED))) for one in behind]
+        harmed = [" ".join(map(str, sorted(_changed(one.pairs, HARMED)))) for one in behind]
         table.insert(table.columns.get_loc("harmed_share") + 1, "harmed", harmed)
     if len(table):
         never = table["rate_baseline"] == 0
@@ -114,7 +115,7 @@ def reductions(results: pd.DataFrame, baseline: str = "flat", outcome: str | Non
         elif len(found) > 1:
             pairs = pd.concat([behind[position].pairs for position in found.index])
             gain = 100 * (pairs["failed_baseline"] - pairs["failed_arm"]).to_numpy(dtype=float)
-            low, high = clustered_mean(gain, pairs["entry_id"].to_numpy())
+            low, high = bounded(*clustered_mean(gain, pairs["entry_id"].to_numpy()))
             interval = "t over entries" if not np.isnan(low) else "not available: one entry or no variation"
         rows.append(
             dict(zip(keys, key, strict=True))
@@ -129,6 +130,7 @@ def reductions(results: pd.DataFrame, baseline: str = "flat", outcome: str | Non
     models = pd.DataFrame(rows)
     for key, group in models.groupby(keys[1:], sort=False):
         over = over_models(group["reduction_pp"])
+        low, high = bounded(over.low, over.high)
         interval = "t over models, assumed exchangeable"
         if np.isnan(over.low):
             why = "no variation" if over.n > 1 else "one model" if over.n else "no model with pairs"
@@ -139,7 +141,7 @@ def reductions(results: pd.DataFrame, baseline: str = "flat", outcome: str | Non
             | _spread(group["reduction_pp"].dropna(), "model")
             | {"n_runs": int(group["n_runs"].sum()), "n_models": over.n}
             | {"n_entries": int(group.loc[group["n_runs"] > 0, "n_entries"].min()) if over.n else 0}
-            | {"low_pp": over.low, "high_pp": over.high, "interval": interval, "estimand": NEW_MODELS}
+            | {"low_pp": low, "high_pp": high, "interval": interval, "estimand": NEW_MODELS}
             | counts_behind([one for position in group.index for one in units[position]])
             | {"remark": _left_out(group["n_runs"] == 0, "model") if over.n else ""}
             | {"warning": f"warnings for {warned} of {len(group)} models" if (warned := _warned(group)) else ""}
@@ -206,10 +208,10 @@ def harmed_entries(results: pd.DataFrame, baseline: str = "flat") -> pd.DataFram
     return stamped(with_numbers(result[[*shown_keys(table, arm_keys(table)), *columns]]), results)
 
 
-def _changed(pairs: pd.DataFrame, change: str) -> list[str]:
+def _changed(pairs: pd.DataFrame, change: str) -> list:
     """Entries that only the arm fails ('harmed'), or only the baseline ('helped')."""
     gap = pairs["failed_arm"] - pairs["failed_baseline"]
-    return [str(entry) for entry in pairs["entry_id"][gap > 0 if change == HARMED else gap < 0]]
+    return [entry for entry in pairs["entry_id"][gap > 0 if change == HARMED else gap < 0]]
 
 
 def _left_out(lost: pd.Series, one: str) -> str:

@@ -21,6 +21,7 @@ from .marks import (
     footnote,
     label_outer,
     legend,
+    needs,
     of_type,
     refuse_twins,
     room,
@@ -50,6 +51,7 @@ def failure_by_k(curve: pd.DataFrame, failure_type: str = "cross_domain", width:
     array of Axes
         One per model. Points of one K stand a little apart, so that intervals do not hide each other.
     """
+    needs(curve)
     column = next((name for name in ("fr_at_k", "echo_at_k") if name in curve), None)
     if column is None or "k" not in curve:
         raise InputError("The table lacks 'k' with 'fr_at_k' or 'echo_at_k'; expected the one made by fr_at_k.")
@@ -144,6 +146,7 @@ def power_by_entries(power: pd.DataFrame, n: int | None = None, width: str = "pa
     InputError
         Missing columns, or several rows for one difference and n.
     """
+    needs(power)
     if lacking := [name for name in ("difference_pp", "n_entries", "power") if name not in power]:
         raise InputError(f"The table lacks {lacking}; expected the one made by power_curve.")
     if not len(power):
@@ -178,7 +181,7 @@ def power_by_entries(power: pd.DataFrame, n: int | None = None, width: str = "pa
             axes.axvline(n, color="black", linewidth=0.9, zorder=1)
             side = "left" if n < (low + high) / 2 else "right"
             at = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "xytext": (0, 2)}
-            axes.annotate(f"this study: n = {n:,}", (n, 1.0), ha=side, va="bottom", fontsize=7, **at)
+            axes.annotate(f"n = {n:,}", (n, 1.0), ha=side, va="bottom", fontsize=7, **at)
         footnote(axes, note)
         _settle([axes], [end_labels(axes, ends, 16)])
         tell(axes, power_alt(power[power["power"].notna()], n, target), note)
@@ -191,7 +194,9 @@ def _power_note(power: pd.DataFrame, n: int | None, target: float) -> str:
     if "discordant_share" in power:
         share = f"{100 * first['discordant_share']:.1f} % of entries differ between the arms"
     own = power[(power["n_entries"] == n) & power["detectable_pp"].notna()] if "detectable_pp" in power else power[:0]
-    detects = f"n = {n:,} detects {own['detectable_pp'].iloc[0]:.1f} pp with {100 * target:g} % power" * bool(len(own))
+    detects = ""
+    if len(own):
+        detects = f"n = {n:,} detects {own['detectable_pp'].iloc[0]:.1f} pp with {100 * target:g} % power"
     empty = power.groupby("difference_pp")["power"].apply(lambda values: values.isna().all())
     lost = ", ".join(f"{difference:g} pp" for difference in empty[empty].index)
     return said(

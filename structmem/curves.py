@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import comb
 
-from .analysis_plan import stamped
 from .data import FAILURE_TYPES
 from .errors import InputError, choice
 from .intervals import mcnemar_exact, tango, wilson, wilson_clustered
 from .outcomes import ARM, NONE, check_results, is_echo, keep_none, sort_arms, unit_rows
 from .pairing import compare, said, tells_apart
+from .stamping import stamped
 from .stats import label_of, outcome_of, rate_groups, why_nothing
 
 _AT_K = {"failure": "fr_at_k", "echo": "echo_at_k"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from .analysis_plan import stamped
 from .comparisons import paired_differences
 from .errors import InputError
+from .stamping import stamped
 
 _KINDS = {"leakage": "cross_domain", "beneficial": "beneficial_memory_usage"}
 _NUMBERS = ("difference_pp", "low_pp", "high_pp", "n_pairs")

@@ -17,6 +17,7 @@ from .marks import (
     footnote,
     generations,
     name_rows,
+    needs,
     of_type,
     point,
     room,
@@ -54,6 +55,7 @@ def paired_forest(differences: pd.DataFrame, failure_type: str = "cross_domain",
     # Rows pooled over models name no model.
     table = table.assign(model=table["model"].fillna(ALL_MODELS) if "model" in table else ALL_MODELS)
     if "difference_pp" not in table:
+        needs(table, "reduction_pp", "low_pp", "high_pp")
         low, high = -table["high_pp"], -table["low_pp"]
         table = table.assign(difference_pp=-table["reduction_pp"], low_pp=low, high_pp=high)
     table = table.assign(**{name: table.get(name, np.nan) for name in ("low_pp", "high_pp")})
@@ -112,7 +114,7 @@ def _all_rows(models: pd.DataFrame, pooled: pd.DataFrame, heads: bool, width: st
         parts.append(banded(models, heads, width).assign(pooled=False))
         below = parts[0]["y"].max() + 2.0
     if len(pooled):
-        titled = pooled.assign(model=[f"{ALL_MODELS}: {estimand}" for estimand in pooled["estimand"]])
+        titled = pooled.assign(model=[f"mean, for {estimand}" for estimand in pooled["estimand"]])
         rows = banded(titled, True, width).assign(pooled=True)
         parts.append(rows.assign(y=rows["y"] + below))
     return pd.concat(parts, ignore_index=True)

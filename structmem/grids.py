@@ -20,6 +20,7 @@ from .marks import (
     label_outer,
     legend_above,
     name_rows,
+    needs,
     of_type,
     percent_axis,
     rate_rows,
@@ -153,6 +154,7 @@ def score_bars(scores: pd.DataFrame, failure_type: str = "cross_domain", width: 
     width : 'column' or 'page'
     """
     table = with_arm(of_type(scores, failure_type))
+    needs(table, "score", "share")
     table = table.assign(model=table["model"] if "model" in table else "all models")
     arms = _one_row_per_arm(table)
     values = sorted(int(score) for score in table["score"].unique())

@@ -12,11 +12,11 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from .analysis_plan import stamped
 from .columns import KEY
 from .errors import InputError, choice
 from .intervals import clustered_mean, wilson_clustered
 from .outcomes import NONE, OF_STRUCTURE, check_results, display_structure, keep_none, sort_arms
+from .stamping import stamped
 
 MEASURES = ("mention", "as a heading")
 _ROW = tuple(name for name in KEY if name not in ("judge", "judge_model"))

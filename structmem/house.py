@@ -19,9 +19,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from .errors import choice
+from .errors import InputError, choice
 from .glyphs import FONT, draw_only_known_glyphs, text_width
-from .paths import in_project
+from .paths import in_project, writing
 
 WIDTHS = {"column": 3.25, "page": 6.75}  # inches
 # Okabe and Ito's colours, told apart also by shape: the same for a structure in every figure.
@@ -113,7 +113,12 @@ def printable(text: object) -> str:
 
 def figure_of(drawn) -> Figure:
     """The figure of an Axes, of an array of Axes, or itself."""
-    return drawn if isinstance(drawn, Figure) else (drawn if isinstance(drawn, Axes) else drawn.flat[0]).figure
+    if isinstance(drawn, Figure):
+        return drawn
+    first = drawn.flat[0] if hasattr(drawn, "flat") and drawn.size else drawn
+    if not isinstance(first, Axes):
+        raise InputError(f"expected the Axes or Figure that a function of figures made, got {type(drawn).__name__}.")
+    return first.figure
 
 
 def tell(drawn, *sentences: str) -> None:
@@ -165,11 +170,19 @@ def save(drawn, stem: str, data: pd.DataFrame, folder: str | Path = "figures") -
     Saved
         As the last expression of a notebook cell it shows the PNG. ``alt`` says in words what the figure shows; it is
         also in ``stem.txt``, in the metadata of the PDF, SVG and PNG, and the alt text of the notebook's image.
+
+    Raises
+    ------
+    InputError
+        A stem that names a folder, no figure or table, a folder or file that cannot be written.
     """
+    if not isinstance(stem, str) or stem in ("", ".", "..") or re.search(r"[/\\\x00-\x1f]", stem):
+        raise InputError(f"stem must be a file name without ending and without a folder, got {stem!r:.80}.")
+    if not isinstance(data, pd.DataFrame):
+        raise InputError(f"data must be the table that was drawn, got {type(data).__name__}.")
     figure = figure_of(drawn)
     alt = getattr(figure, "alt_text", "") or f"A figure drawn from a table of {len(data)} rows."
     folder = in_project(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     told = {
         "pdf": {"Title": stem, "Subject": alt, "CreationDate": None, "Creator": None, "Producer": None},
         "svg": {"Title": stem, "Description": alt, "Date": None, "Creator": None},
@@ -183,9 +196,12 @@ def save(drawn, stem: str, data: pd.DataFrame, folder: str | Path = "figures") -
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once, so that the formats are alike
         for kind, metadata in told.items():
-            figure.savefig(folder / f"{stem}.{kind}", metadata=metadata, dpi=300 if kind == "png" else "figure")
-    (folder / f"{stem}.txt").write_text(f"{alt}\n", encoding="utf-8")
-    data.to_csv(folder / f"{stem}.csv", index=False, float_format="%.6g", lineterminator="\n")
+            with writing(folder, f"{stem}.{kind}") as file:
+                figure.savefig(file, metadata=metadata, dpi=300 if kind == "png" else "figure")
+    with writing(folder, f"{stem}.txt") as file:
+        file.write_text(f"{alt}\n", encoding="utf-8")
+    with writing(folder, f"{stem}.csv") as file:
+        data.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close(figure)
     return Saved(stem, folder, alt)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from math import isnan, log, nan
+from math import inf, isnan, log, nan
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from .analysis_plan import stamped
 from .clusters import NOTHING, Arm, Effect, Interval, exploratory, mean_effect, over_new_models, paired_arms, told
 from .comparisons import ALL_MODELS
 from .errors import choice
 from .estimands import ENTRY, MODEL, NEW_MODELS, THESE_MODELS
-from .intervals import LEVEL
+from .intervals import LEVEL, bounded
 from .outcomes import is_echo, sort_arms
 from .pairing import said, shown_keys, with_numbers
 from .resampling import DRAWS, check_draws
+from .stamping import stamped
 
 CONDITIONAL, INTERACTION = "conditional effect", "interaction"
 FLOOR = 0.10  # a baseline that fails (or passes) in fewer entries leaves little to change
@@ -101,7 +101,8 @@ def conditional_effects(
     order = sort_arms(table[["failure_type"]].assign(position=range(len(table))), ["failure_type", "position"])
     table = table.iloc[order["position"]].reset_index(drop=True)
     first = [*kept, "defence", "effect", "estimand", "baseline", "outcome", "reference"]
-    table = stamped(with_numbers(table[[*first, *[c for c in table if c not in (*first, *keys)]]]), results)
+    table = with_numbers(table[[*first, *[c for c in table if c not in (*first, *keys)]]])
+    table = stamped(table, results, drawn=(draws, seed))
     return exploratory(table, table["effect"] == INTERACTION, "interactions are not planned")
 
 
@@ -164,17 +165,28 @@ def _row(cell: _Cell, reference: str) -> dict:
     return (
         {"model": cell.arm.named["model"]}
         | _numbers(
-            [cell], cell.arm.interval() if conditional else cell.pp.interval(), cell.log_odds.interval(), reference
+            [cell],
+            cell.arm.interval() if conditional else _bounded(cell.pp.interval()),
+            cell.log_odds.interval(),
+            reference,
         )
         | {"estimand": THESE_MODELS, "unit": ENTRY, "n_entries": cell.arm.n_entries, "n_models": 1}
         | {"n_runs": n_runs, "remark": said([cell.arm.remark if conditional else "", lacking]), "warning": warning}
     )
 
 
+def _bounded(interval: Interval) -> Interval:
+    """A difference of two differences lies within ±200 pp."""
+    low, high, name = interval
+    return *bounded(low, high, 200.0), name
+
+
 def _over_models(group: list[_Cell], reference: str, draws: int, seed: int) -> list[dict]:
     found = [cell for cell in group if cell.arm.runs]
     pp, odds = mean_effect([cell.pp for cell in found]), mean_effect([cell.log_odds for cell in found])
-    by_model = [over_new_models([getattr(cell, scale).estimate for cell in found]) for scale in ("pp", "log_odds")]
+    most = (200.0 if group[0].effect == INTERACTION else 100.0, inf)  # in pp, and of log odds
+    values = ([getattr(cell, scale).estimate for cell in found] for scale in ("pp", "log_odds"))
+    by_model = [over_new_models(one, most=limit) for one, limit in zip(values, most, strict=True)]
     return [
         _numbers(found or group[:1], *intervals, reference)
         | {"model": ALL_MODELS, "estimand": estimand, "unit": unit}

@@ -18,6 +18,8 @@ MOST_SIGN_FLIPS = 20  # 2**20 sign patterns; beyond that an exact enumeration is
 def wilson(failed: float, n: float, level: float = LEVEL) -> tuple[float, float]:
     """Score interval of one proportion (Wilson 1927, Journal of the American Statistical Association 22:209).
 
+    Coverage at 95 % (``benchmarks/coverage.py``): 95.2 % on average; least 85.2 %, at 20 trials and p = .008.
+
     Parameters
     ----------
     failed, n : numbers
@@ -40,7 +42,8 @@ def wilson(failed: float, n: float, level: float = LEVEL) -> tuple[float, float]
 def clopper_pearson(failed: int, n: int, level: float = LEVEL) -> tuple[float, float]:
     """Exact interval of one proportion (Clopper & Pearson 1934, Biometrika 26:404): coverage is never below ``level``.
 
-    It holds for independent trials only: for entries that appear several times there is no exact interval.
+    Coverage at 95 % (``benchmarks/coverage.py``): 96.8 % on average; least 95.0 %, at 200 trials and p = .716. It holds
+    for independent trials only: for entries that appear several times there is no exact interval.
 
     Returns
     -------
@@ -64,7 +67,9 @@ def wilson_clustered(
     clusters (entries) as independent units: n divided by the design effect (Kish 1965, *Survey Sampling*; in Wilson's
     interval: Franco, Little, Louis & Slud 2019, Journal of Survey Statistics and Methodology 7:334). It is never more
     than the trials that were made. With one 0/1 outcome per cluster it is the plain Wilson interval. Without any
-    variation the variance cannot be estimated and the number of clusters is used, the cautious end.
+    variation the variance cannot be estimated and the number of clusters is used, the cautious end. Coverage at 95 %
+    (``benchmarks/coverage.py``): 94.6 % on average; least 91.9 %, at 40 entries, 7 models and p = .97 (for FR@1 94.5 %;
+    least 91.7 %, at 40 entries, 7 generations and p = .97).
 
     Parameters
     ----------
@@ -105,6 +110,7 @@ def mean_of_rates(
     which its variance of 0 would not. Groups that share clusters are correlated, and their covariance is in the level;
     where it cannot be estimated because a rate is 0 or 1, it is taken as large as the shared clusters allow, the
     cautious end. With one group it is that group's interval, with equal rates Wilson's of all outcomes.
+    Coverage at 95 % (``benchmarks/coverage.py``): 95.7 % on average; least 92.4 %, at 40 entries, 7 models, p about .2.
 
     Parameters
     ----------
@@ -140,6 +146,8 @@ def mean_of_rates(
 
 def tango(only_arm: int, only_baseline: int, n: int, level: float = LEVEL) -> tuple[float, float]:
     """Score interval for the difference of two paired proportions (Tango 1998, Statistics in Medicine 17:891).
+
+    Coverage at 95 % (``benchmarks/coverage.py``): 95.9 % on average; least 93.4 %, at 40 pairs and rates .8 and .6.
 
     Parameters
     ----------
@@ -180,10 +188,17 @@ def mcnemar_exact(only_arm: int, only_baseline: int) -> float:
     return float(stats.binomtest(only_arm, discordant, 0.5).pvalue) if discordant else 1.0
 
 
+def bounded(low: float, high: float, most: float = 100.0) -> tuple[float, float]:
+    """Limits of a t interval without what no difference of rates in pp can be: it knows of no bounds by itself."""
+    return max(low, -most), min(high, most)  # NaN stays
+
+
 def clustered_mean(values: np.ndarray, clusters: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
     """t interval of a mean whose values come in clusters (one entry, several runs); degrees of freedom: clusters − 1.
 
-    NaN, NaN with fewer than two clusters or without variation, where a zero width would look certain.
+    NaN, NaN with fewer than two clusters or without variation, where a zero width would look certain. Coverage at 95 %
+    (``benchmarks/coverage.py``): 95.6 % on average where there is one; least 88.9 %, at 20 entries, 7 models and rates
+    .05 and .01.
     """
     _, index = np.unique(clusters, return_inverse=True)
     m = int(index.max()) + 1 if len(values) else 0
@@ -244,8 +259,8 @@ class OverModels:
 def over_models(values: Sequence[float], level: float = LEVEL) -> OverModels:
     """Summarise one value per model: mean, sd (n − 1), t interval, t, exact signed-rank and exact sign-flip p-values.
 
-    The t interval and p-value assume that the models are exchangeable draws from models like these. NaN values are
-    left out.
+    The t interval and p-value assume that the models are exchangeable draws from models like these. Coverage at 95 % on
+    the same entries (``benchmarks/coverage.py``): 95.3 % on average; least 94.5 %, at 5 models. NaN is left out.
     """
     values = np.asarray([value for value in values if not np.isnan(value)], dtype=float)
     n = len(values)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from .errors import InputError
-from .paths import in_project
+from .paths import in_project, writing
 from .tables import show
 
 # What TeX reads as something else, or prints as something else in its oldest font encoding.
@@ -90,8 +90,8 @@ def save_table(
     """Write ``to_latex`` to a file, whose folder is made if missing; a relative path counts from the project folder."""
     path = in_project(path)
     text = to_latex(table, columns, caption, label)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", newline="\n")
+    with writing(path.parent, path.name) as file:
+        file.write_text(text, encoding="utf-8", newline="\n")
     return path
 
 

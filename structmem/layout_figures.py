@@ -8,7 +8,19 @@ from matplotlib.axes import Axes
 
 from .alttext import marks_alt
 from .house import label, new_axes, structure_style, style, tell
-from .marks import banded, legend, marker, name_rows, name_width, percent_axis, point, refuse_twins, with_arm, x_label
+from .marks import (
+    banded,
+    legend,
+    marker,
+    name_rows,
+    name_width,
+    needs,
+    percent_axis,
+    point,
+    refuse_twins,
+    with_arm,
+    x_label,
+)
 
 
 def domain_fill(fill: pd.DataFrame, width: str = "page") -> Axes:
@@ -21,6 +33,7 @@ def domain_fill(fill: pd.DataFrame, width: str = "page") -> Axes:
         ``arm``. Domains are drawn in order of first appearance.
     """
     table = with_arm(fill)
+    needs(table, "domain", "share")
     refuse_twins(table, ["arm", "domain"])
     domains = list(dict.fromkeys(table["domain"]))
     arms = list(dict.fromkeys(zip(table["arm"], table["structure"], strict=True)))
@@ -53,6 +66,7 @@ def tokens_added(tokens: pd.DataFrame, width: str = "page") -> Axes:
         ``structurer`` or ``arm``, and ``low``, ``high`` for a range.
     """
     table = with_arm(tokens)
+    needs(table, "tokens_added")
     table = table.assign(model=table["renderer"] if "renderer" in table else "", low=table.get("low", np.nan))
     table["high"] = table.get("high", np.nan)
     with style():

@@ -19,10 +19,20 @@ SMALL = 6.5  # points; nothing in a figure is smaller
 ECHO_NOTE = "echo judge: overlap with the memories; shows the pipeline, not leakage"
 
 
+def needs(table: object, *columns: str) -> None:
+    """Refuse what is no table, and one that lacks columns that a figure draws."""
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(f"expected a table of this package, got {type(table).__name__}.")
+    if lacking := [name for name in columns if name not in table]:
+        raise InputError(f"The table lacks {lacking}; expected one made for this figure.")
+
+
 def of_type(table: pd.DataFrame, failure_type: str) -> pd.DataFrame:
     """The rows of one failure type, or an error that says which there are."""
+    needs(table)
     if not len(table):
         raise InputError("There is nothing to draw: the table has no rows.")
+    needs(table, "failure_type")
     rows = table[table["failure_type"] == failure_type]
     if not len(rows):
         raise InputError(f"No {failure_type} rows to draw; the table has {sorted(table['failure_type'].unique())}.")
@@ -31,6 +41,7 @@ def of_type(table: pd.DataFrame, failure_type: str) -> pd.DataFrame:
 
 def rate_rows(rates: pd.DataFrame, failure_type: str) -> tuple[pd.DataFrame, str]:
     """Rows of one failure type with model and arm, and the column that holds their rate."""
+    needs(rates)
     column = next((name for name in ("failure_rate", "echo_rate") if name in rates), None)
     if column is None:
         raise InputError("The table has neither failure_rate nor echo_rate; expected one made by those functions.")
@@ -47,6 +58,8 @@ def rate_words(table: pd.DataFrame, column: str, failure_type: str) -> str:
 
 def with_arm(table: pd.DataFrame) -> pd.DataFrame:
     """The table with both the display name of each arm and its structure."""
+    needs(table)
+    needs(table, *([] if "arm" in table else ["structure"]))
     table = table.reset_index(drop=True)
     if "arm" not in table:
         table.insert(table.columns.get_loc("structure") + 1, "arm", np.nan)

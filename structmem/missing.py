@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 
 import pandas as pd
 
-from .columns import ARM
+from .columns import ARM, check_table
+from .errors import InputError
 
 # A share that differs by more points than these is worth a warning however few the rows are; a smaller difference is
 # where chance alone would seldom make it.
@@ -199,6 +200,9 @@ def completeness(results: pd.DataFrame) -> Completeness:
     Completeness
         ``print`` it; its ``exit_status`` is 1 where a row is missing that could have been scored.
     """
+    check_table(results)
+    if lacking := [name for name in ("status", "status_reason") if name not in results]:
+        raise InputError(f"results lack the columns {lacking}; expected the table made by run or read_results.")
     lost = results[results["status"] != "ok"]
     never = lost["status_reason"].isin(UNSCORABLE) & (lost["status"] == "no_verdict")
     missing, unscorable = (dict(sorted(Counter(why_missing(part)).items())) for part in (lost[~never], lost[never]))

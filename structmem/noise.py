@@ -7,10 +7,10 @@ from math import nan, sqrt
 import numpy as np
 import pandas as pd
 
-from .analysis_plan import stamped
 from .intervals import LEVEL, minimum_detectable_pp
 from .outcomes import ARM, OF_STRUCTURE, is_echo
 from .pairing import compare, said, shown_keys, with_numbers
+from .stamping import stamped
 
 _COLUMNS = (
     "model", "failure_type", "arm", "difference_pp", "low_pp", "high_pp", "interval", "discordant_share", "n_entries",

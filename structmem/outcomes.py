@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from .columns import ARM as _KEYED
-from .columns import STATUSES
+from .columns import STATUSES, check_table
 from .data import FAILURE_TYPES
 from .errors import InputError, choice
 from .missing import in_words, why_missing
@@ -80,8 +80,7 @@ def check_results(results: pd.DataFrame, by: Iterable[str]) -> None:
     InputError
         With the missing columns, the menu of columns, or examples of doubled keys.
     """
-    if not isinstance(results, pd.DataFrame):
-        raise InputError(f"results must be a DataFrame of results rows, got {type(results).__name__}: read_results.")
+    check_table(results)
     missing = [column for column in _NEEDED if column not in results]
     if missing:
         raise InputError(f"results lack the columns {missing}; expected the table made by run or read_results.")
@@ -103,6 +102,7 @@ def check_results(results: pd.DataFrame, by: Iterable[str]) -> None:
 
 def is_echo(results: pd.DataFrame) -> bool:
     """Whether every row was checked by the offline ``echo`` measure: then there is an echo rate and no failure rate."""
+    check_table(results)
     return "judge" in results and len(results) > 0 and bool(results["judge"].eq("echo").all())
 
 

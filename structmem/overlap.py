@@ -8,10 +8,10 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from .analysis_plan import stamped
 from .intervals import wilson
 from .outcomes import ARM, sort_arms
 from .pairing import said
+from .stamping import stamped
 from .stats import NAMES, Group, outcome_of, rate_groups, why_nothing
 
 MOST_REVERSALS = 3  # named in one warning; the others are counted

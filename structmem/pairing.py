@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from .errors import choice
-from .intervals import clustered_mean, mcnemar_exact, tango
+from .intervals import bounded, clustered_mean, mcnemar_exact, tango
 from .missing import MISSING_GAP_PP, TRUNCATED_GAP_PP, differ
 from .outcomes import (
     ARM,
@@ -142,7 +142,7 @@ def _pair(mine: pd.DataFrame, theirs: pd.DataFrame, outcome: str) -> tuple[dict,
     ones, scores = (pairs[f"{what}_arm"] - pairs[f"{what}_baseline"] for what in ("failed_one", "mean_value"))
     one_low, one_high = 100 * low, 100 * high
     if (mine["expected"] > 1).any():
-        one_low, one_high = clustered_mean(100 * ones.to_numpy(dtype=float), pairs["entry_id"].to_numpy())
+        one_low, one_high = bounded(*clustered_mean(100 * ones.to_numpy(dtype=float), pairs["entry_id"].to_numpy()))
     rate_baseline = pairs["failed_baseline"].mean()
     difference = 100 * (only_arm - only_baseline) / n if n else nan
     return {
@@ -179,11 +179,16 @@ class _Facts:
         if "called_at" in rows:
             texts["_called"] = pd.to_datetime(rows["called_at"], utc=True, format="ISO8601")
         self.groups = dict(iter(rows.assign(**texts).groupby(self.keys, sort=False)))
+        self.known: dict[tuple, dict] = {}  # a baseline is asked for once per arm
 
     def _of(self, named: dict) -> dict:
-        group = self.groups.get(tuple(named[key] for key in self.keys))
-        if group is None:
-            return {}
+        key = tuple(named[name] for name in self.keys)
+        if key not in self.known:
+            group = self.groups.get(key)
+            self.known[key] = {} if group is None else self._read(group)
+        return self.known[key]
+
+    def _read(self, group: pd.DataFrame) -> dict:
         return {
             "called": group["_called"].dropna().median() if "_called" in group else pd.NaT,
             "served": sorted(group["served_model"].dropna().astype(str).unique()) if "served_model" in group else [],
@@ -249,7 +254,9 @@ def shown_keys(table: pd.DataFrame, keys: list[str]) -> list[str]:
     """The keys worth a column: those that say what a row is, and the settings that take several values."""
     always = ("model", "failure_type", "arm", "threshold", "n_generations")
     kept = [column for column in keys if column in always or tells_apart(table, column)]
-    return [column for column in kept if column not in ("structure", "structurer")]
+    # The arm's name says whether an embedding sorted; two models that did are told apart by their own column.
+    several = "structurer" in table and bool((table.groupby("arm", sort=False)["structurer"].nunique() > 1).any())
+    return [column for column in kept if column != "structure" and (several or column != "structurer")]
 
 
 def by_arm(table: pd.DataFrame, behind: list[Behind]) -> Iterator[tuple[dict, pd.DataFrame, list[Behind]]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import SetupError
+from .errors import InputError, SetupError
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -68,6 +70,23 @@ def shared(name: str) -> Path:
 def in_project(path: str | os.PathLike) -> Path:
     """A path as notebooks mean it: relative ones count from the project folder, wherever the notebook runs."""
     return root() / Path(path).expanduser()
+
+
+@contextmanager
+def writing(folder: Path, name: str) -> Iterator[Path]:
+    """The path of a file to write, in a folder that is made if missing; what the system refuses is said in a sentence.
+
+    Raises
+    ------
+    InputError
+        With the name and the system's reason.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder / name
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{name:.80}: cannot be written in the folder {folder.name!r} ({reason}).") from error
 
 
 def recorded() -> Path:

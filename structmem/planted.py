@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, stats
 
-from .columns import NAMES, SCHEMA_VERSION, conform
+from .columns import NAMES, SCHEMA_VERSION, check_table, conform
 from .data import FAILURE_TYPES
 from .errors import InputError
 
@@ -16,6 +16,7 @@ SIMULATED = "simulated"
 # Shares of the latent variance that an entry has in all models, and in one model; the rest is the answer's own. With
 # them, planted published rates of flat and dynamic disagree on about as many entries as the published 27.6 %.
 ENTRY_SHARE, MODEL_SHARE = 0.3, 0.1
+_TEXTS = ("model", "structure", "failure_type", "defence")
 _DOMAINS = ("education", "employment", "finance", "health", "housing", "legal", "personal", "romantic", "social")
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(101)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -55,14 +56,17 @@ def simulated_scores(
         Missing columns, rates outside [0, 1], unknown failure types, doubled arms.
     """
     rates = _checked(rates, missing)
+    for name, value, least in (("n_entries", n_entries, 1), ("seed", seed, 0)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least):
+            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     most = rates.groupby("failure_type")["n_entries"].max()
     parts = [
-        _arm(row, replicate, int(n_entries or most[row["failure_type"]]), seed)
+        _arm(row, replicate, int(n_entries or most[row["failure_type"]]), missing, seed)
         for row in rates.to_dict("records")
         for replicate in ((0, 1) if row["structure"] == "flat" else (0,))
     ]
     table = pd.concat(parts, ignore_index=True)
-    lost = np.random.default_rng([seed, crc32(b"missing")]).random(len(table)) < missing
+    lost = table.pop("lost").to_numpy()
     table["status"] = np.where(lost, "no_verdict", "ok")
     table["status_reason"] = pd.Series(np.where(lost, "timeout", None), dtype=object)
     table["score"] = table["score"].mask(lost)
@@ -70,19 +74,28 @@ def simulated_scores(
 
 
 def _checked(rates: pd.DataFrame, missing: float) -> pd.DataFrame:
+    check_table(rates, "rates")
     lacking = [name for name in ("model", "structure", "failure_rate") if name not in rates]
     if lacking:
         raise InputError(f"rates lack the columns {lacking}; expected one row per arm, as made by load_published.")
     defaults = {"failure_type": "cross_domain", "defence": "standard", "n_entries": 200}
     rates = rates.assign(**{name: value for name, value in defaults.items() if name not in rates})
+    try:
+        rates = rates.astype({"failure_rate": float, "n_entries": float} | dict.fromkeys(_TEXTS, object))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"rates: a column does not hold numbers ({error}).") from None
+    if rates[list(_TEXTS)].isna().any(axis=None):
+        raise InputError(f"rates: {list(_TEXTS)} must not be empty.")
     off = rates[~rates["failure_rate"].between(0, 1)]
     if len(off) or not len(rates):
         raise InputError(f"failure_rate must lie in [0, 1] in every row, got {off['failure_rate'].tolist()[:3]}.")
     if unknown := set(rates["failure_type"]) - set(FAILURE_TYPES):
-        raise InputError(f"failure_type must be one of {list(FAILURE_TYPES)}, got {sorted(unknown)}.")
+        raise InputError(f"failure_type must be one of {list(FAILURE_TYPES)}, got {sorted(map(str, unknown))}.")
+    if not (rates["n_entries"] >= 1).all() or (rates["n_entries"] % 1).any():
+        raise InputError("n_entries must be a whole number of at least 1 in every row of rates.")
     if rates.duplicated(["model", "structure", "defence", "failure_type"]).any():
         raise InputError("rates hold an arm twice; expected one row per model, structure, defence and failure type.")
-    if not 0 <= missing < 1:
+    if isinstance(missing, bool) or not isinstance(missing, (int, float)) or not 0 <= missing < 1:
         raise InputError(f"missing must lie in [0, 1), got {missing!r}.")
     return rates
 
@@ -105,7 +118,7 @@ def _normal(seed: int, name: str, *shape: int) -> np.ndarray:
     return np.random.default_rng([seed, crc32(name.encode())]).standard_normal(shape)
 
 
-def _arm(row: dict, replicate: int, n: int, seed: int) -> pd.DataFrame:
+def _arm(row: dict, replicate: int, n: int, missing: float, seed: int) -> pd.DataFrame:
     kind = FAILURE_TYPES[row["failure_type"]]
     k = kind.generations
     of_model = f"{kind.name}|{row['model']}"
@@ -115,6 +128,7 @@ def _arm(row: dict, replicate: int, n: int, seed: int) -> pd.DataFrame:
     latent = latent + np.sqrt(1 - ENTRY_SHARE - MODEL_SHARE) * _normal(seed, name, n, k)
     over = latent - _level(row["failure_rate"], k, kind.high_is_bad)
     score = _scores(over, kind)
+    lost = np.random.default_rng([seed, crc32(f"missing|{name}".encode())]).random(n * k) < missing
     labels = np.random.default_rng([seed, crc32(f"labels|{kind.name}".encode())])
     first, step = labels.integers(0, 9, n), labels.integers(1, 9, n)
     labelled = kind.name == "cross_domain"
@@ -133,7 +147,7 @@ def _arm(row: dict, replicate: int, n: int, seed: int) -> pd.DataFrame:
             "judge": SIMULATED, "judge_model": "", "threshold": float(kind.threshold),
             "high_is_bad": kind.high_is_bad, "scale_low": kind.low, "scale_high": kind.high,
             "n_memories": np.repeat(labels.integers(4, 17, n), k), "truncated": False, "escaped": False,
-            "score": score.ravel(), "schema_version": SCHEMA_VERSION,
+            "lost": lost, "score": score.ravel(), "schema_version": SCHEMA_VERSION,
         }
     )  # fmt: skip
 

@@ -51,7 +51,7 @@ def misjudged(
     for side in (True, False):
         mine, others = (wrong & (truth == side)).to_numpy(), (scored & (truth != side)).to_numpy()
         # With nothing on the other side: the score just across the threshold.
-        across = (results["threshold"] - (truth == bad_high)).to_numpy(dtype=float)[mine]
+        across = (results["threshold"].astype(float) - (truth == bad_high).astype(float)).to_numpy()[mine]
         pool = results["score"].to_numpy(dtype=float)[others]
         scores[mine] = rng.choice(pool, mine.sum()) if len(pool) else across
     return results.assign(score=scores, judge=f"simulated errors {seed}")

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import gammaln
 
-from .analysis_plan import stamped
 from .outcomes import is_echo
 from .pairing import Behind, by_arm, compare, said, shown_keys, with_numbers
 from .resampling import DRAWS, check_draws, few_entries, percentile_interval, resampled_sums, sign_flips
+from .stamping import stamped
 
 GEE, CONDITIONAL = "GEE", "conditional logistic"
 _EDGE = 20.0  # log odds beyond which an estimate is on its way to infinity

@@ -265,7 +265,7 @@ def _compared(arm: tuple, baseline: tuple, failure_type: str, without: str | Non
     if without:
         rates, apart = [each.drop(without) for each in rates], apart.drop(without)
     means = {"rate_baseline": rates[0].mean(), "rate_arm": rates[1].mean()}
-    difference = {"difference_pp": apart.mean(), "reduction_pp": -apart.mean()}
+    difference = {"difference_pp": apart.mean(), "reduction_pp": 0.0 - apart.mean()}
     return means | difference | over_models_row(apart) | {"remark": _at_the_edge(rates[0])}
 
 

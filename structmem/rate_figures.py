@@ -82,8 +82,8 @@ def published_rates(
     failure_type : str
         Sycophancy is drawn as by ``sycophancy_ceiling``.
     """
-    _refuse_embedding(published)
     table, column = rate_rows(published, failure_type)
+    _refuse_embedding(published)
     table = table[table["defence"] == defence]
     if not len(table):
         raise InputError(f"No published {failure_type} rates under defence {defence!r}.")

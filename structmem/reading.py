@@ -8,7 +8,7 @@ from collections import Counter
 
 import pandas as pd
 
-from .columns import KEY
+from .columns import KEY, check_table
 from .errors import InputError
 from .intervals import minimum_detectable_pp
 from .missing import in_words, rows_gone, why_missing
@@ -125,6 +125,7 @@ def verdicts_to_read(results: pd.DataFrame, n: int | None = 20) -> pd.DataFrame:
     InputError
         If the results hold no reasoning.
     """
+    check_table(results)
     if "judge_reasoning" not in results:
         raise InputError("results lack the column 'judge_reasoning'; recorded results are stored without texts.")
     rows = results[(results["status"] == "ok") & results["score"].notna() & results["judge_reasoning"].notna()]

@@ -102,7 +102,7 @@ def rejudge(
     whole(repeat, "repeat", 0)
     if repeat and found.name == "echo":
         raise InputError("repeat: the echo measure computes the same overlap each time; there is nothing to repeat.")
-    if not 0 < echo_threshold <= 1:
+    if not isinstance(echo_threshold, (int, float)) or not 0 < echo_threshold <= 1:
         raise InputError(f"echo_threshold must lie in (0, 1], got {echo_threshold!r}.")
     results = validate(results)
     known, thresholds = _entries_of(results, entries), _thresholds(threshold, results, found)
@@ -137,9 +137,17 @@ def rejudge(
     return table
 
 
+def entries_by_id(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """Entries by their id; what are none are refused."""
+    found = [entries] if isinstance(entries, (str, Entry)) or not isinstance(entries, Iterable) else list(entries)
+    if wrong := [one for one in found if not isinstance(one, Entry)]:
+        raise InputError(f"entries must be entries as load_entries gives them, got {wrong[0]!r:.80}.")
+    return {entry.entry_id: entry for entry in found}
+
+
 def _entries_of(results: pd.DataFrame, entries: Iterable[Entry]) -> dict[str, Entry]:
     """The entry of each row, after checking that rows and entries fit, and that there are answers to judge."""
-    known = {entry.entry_id: entry for entry in entries}
+    known = entries_by_id(entries)
     kinds = results[["entry_id", "failure_type"]].drop_duplicates().itertuples(index=False, name=None)
     needed = {entry: kind for entry, kind in kinds}
     if missing := [entry for entry in needed if entry not in known]:
@@ -157,6 +165,12 @@ def _entries_of(results: pd.DataFrame, entries: Iterable[Entry]) -> dict[str, En
         raise InputError(
             f"{lost} of {int(answered.sum())} answered rows hold no text in 'response': recorded results are stored "
             "without it. Make the table again from the store with run (finished calls are kept), then judge that."
+        )
+    counted = results[["entry_id", "n_memories"]].dropna().drop_duplicates().itertuples(index=False, name=None)
+    if changed := [entry for entry, n in counted if len(known[entry].memories) != n]:
+        raise InputError(
+            f"{len(changed)} entries, such as {changed[:3]}, have another number of memories than the results say; "
+            "load the entries that the answers were made for."
         )
     key = [name for name in KEY if name not in ("judge", "judge_model")]
     if (doubled := results.duplicated(key, keep=False)).any():

@@ -93,6 +93,8 @@ def percentile_interval(estimates: np.ndarray, n_clusters: int, level: float = L
     Plain percentiles of few clusters are too narrow (in simulations those of 20 entries covered 92 %, expanded ones 94
     to 95 %). The tails are therefore taken as far out as a t interval would have them, Φ(−√(n / (n − 1)) t₁₋α/₂,ₙ₋₁)
     instead of α/2 (Hesterberg 2015, The American Statistician 69:371); from 100 clusters on no difference shows.
+    Coverage at 95 % (``benchmarks/coverage.py``): 95.7 % on average where there is one; least 88.5 %, at 20 entries, 7
+    models and rates .05 and .01.
 
     Parameters
     ----------

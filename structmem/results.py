@@ -23,6 +23,7 @@ from .columns import (
     NAMES,
     SCHEMA_VERSION,
     STATUSES,
+    check_table,
     conform,
     empty_results,
     with_later_columns,
@@ -56,6 +57,7 @@ def validate(df: pd.DataFrame, where: str = "results") -> pd.DataFrame:
         score without status ``ok`` or outside its scale, ``ok`` without a score or overlap, and two different rows with
         one key (examples are named).
     """
+    check_table(df, where)
     df = with_later_columns(df)
     missing = [name for name in NAMES if name not in df.columns and name not in MAY_BE_DROPPED]
     if missing:
@@ -154,7 +156,9 @@ def read_results(source: str | Path | pd.DataFrame | Iterable[str | Path]) -> pd
     """
     if isinstance(source, pd.DataFrame):
         return validate(source)
-    names = [source] if isinstance(source, (str, Path)) else list(source)
+    names = [source] if isinstance(source, (str, Path)) or not isinstance(source, Iterable) else list(source)
+    if not names or not all(isinstance(name, (str, Path)) for name in names):
+        raise InputError(f"results: expected a file, a folder, a pattern or several of them, got {source!r:.80}.")
     files: list[Path] = []
     for name in names:
         if name == "recorded":
@@ -314,7 +318,6 @@ def write_results(df: pd.DataFrame, path: str | Path, *, exclusions: Iterable[st
     df = validate(df)
     facts = manifest(df)
     df.attrs = mask(df.attrs)  # parquet keeps them
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         digest = _replace(path, lambda file: df.to_parquet(file, index=False))
     else:
@@ -377,9 +380,11 @@ def _joined(df: pd.DataFrame, old: pd.DataFrame, name: str) -> pd.DataFrame:
 def _replace(path: Path, write) -> str:
     """Write to a neighbour and put it in place in one step; the old file stays whole whatever happens."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    except OSError as error:
-        raise InputError(f"{path.name}: cannot be written in its folder ({error.strerror}).") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        why = getattr(error, "strerror", error)
+        raise InputError(f"{path.name:.80}: cannot be written in its folder ({why}).") from error
     os.close(handle)
     try:
         write(name)

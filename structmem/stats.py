@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from .analysis_plan import stamped
 from .comparisons import paired_differences, reductions
 from .errors import InputError
 from .intervals import clopper_pearson, minimum_detectable_pp, wilson_clustered
@@ -27,6 +26,7 @@ from .outcomes import (
     sort_arms,
     unit_rows,
 )  # fmt: skip
+from .stamping import stamped
 
 __all__ = [
     "arm_summary", "display_structure", "echo_rate", "failure_rate", "minimum_detectable_pp", "paired_differences",

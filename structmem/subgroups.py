@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from .analysis_plan import stamped
 from .comparisons import ALL_MODELS
 from .errors import InputError
-from .intervals import LEVEL, mcnemar_exact, tango
+from .intervals import LEVEL, bounded, mcnemar_exact, tango
 from .multiplicity import adjusted
 from .outcomes import NONE, check_results, keep_none, sort_arms
 from .pairing import Behind, arm_keys, compare, said, shown_keys, with_numbers
+from .stamping import stamped
 from .stats import outcome_of
 
 FEW_ENTRIES = 10
@@ -88,7 +88,6 @@ def subgroup_differences(
         )
     table, behind = compare(results, ["model"], baseline, outcome)
     name, labels = " → ".join(by), _labels(results, by, bins)
-    rng = np.random.default_rng(seed)
     keys, rows = ["model"], []
     if len(table):
         keys += arm_keys(table)
@@ -98,6 +97,7 @@ def subgroup_differences(
             for key, group in of_model.groupby(keys[1:], sort=False):
                 named = {"model": model} | dict(zip(keys[1:], key, strict=True))
                 parts = _split(group, [behind[position] for position in group.index], labels[named["failure_type"]])
+                rng = np.random.default_rng(seed)  # an arm's p-value does not depend on which other arms there are
                 rows += [named | {"subgroups_by": name} | row for row in _family(parts, group, outcome, resamples, rng)]
     verb = {"failure": "fails", "echo": "echoes"}[outcome]
     columns = [*keys, *_COLUMNS[:10], f"n_only_baseline_{verb}", f"n_only_arm_{verb}", *_COLUMNS[10:]]
@@ -228,7 +228,8 @@ def _uncertain(values: np.ndarray, only_arm: int, only_baseline: int, n_pairs: i
         return {"low_pp": nan, "high_pp": nan, "interval": f"not available: {'no variation' if n > 1 else 'one entry'}"}
     mean, half = float(values.mean()), stats.t.ppf((1 + LEVEL) / 2, n - 1) * error
     p = float(2 * stats.t.sf(abs(mean) / error, n - 1))
-    bounds = {"low_pp": 100 * (mean - half), "high_pp": 100 * (mean + half)}
+    low, high = bounded(100 * (mean - half), 100 * (mean + half))
+    bounds = {"low_pp": low, "high_pp": high}
     return bounds | {"interval": "t over entries", "t_p": p, "difference_p": p}
 
 

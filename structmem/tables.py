@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import math
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
+import numpy as np
 import pandas as pd
 
 from .data import FAILURE_TYPES
@@ -27,7 +28,7 @@ _INTERVALS = {
     "at_1_difference_pp": ("at_1_low_pp", "at_1_high_pp"),
     "leakage_difference_pp": ("leakage_low_pp", "leakage_high_pp"),
     "beneficial_difference_pp": ("beneficial_low_pp", "beneficial_high_pp"),
-    "shift_difference_pp": ("shift_low_pp", "shift_high_pp"),
+    "shift_difference_pp": ("shift_low_pp", "shift_high_pp"), "coefficient": ("low", "high"),
 }  # fmt: skip
 _NOTES = ("reason", "remark", "warning", "note", "analysis_note")
 # Shown on request only: a table has to fit a page.
@@ -113,6 +114,10 @@ def show(table: pd.DataFrame, columns: Iterable[str] | None = None) -> Table:
     """
     if not isinstance(table, pd.DataFrame):
         raise InputError(f"show takes a table of this package, got {type(table).__name__}: print it instead.")
+    if not table.columns.is_unique or not all(isinstance(name, str) for name in table.columns):
+        raise InputError("show takes a table whose columns have names, each its own; rename them.")
+    if columns is not None and (isinstance(columns, str) or not isinstance(columns, Iterable)):
+        raise InputError(f"columns must be a list of column names, got {columns!r:.80}.")
     shown = list(columns) if columns is not None else _worth_showing(table)
     for column in shown:
         if column not in table:
@@ -122,7 +127,7 @@ def show(table: pd.DataFrame, columns: Iterable[str] | None = None) -> Table:
     if planned:
         shown = [column for column in shown if column != "analysis"]
     if columns is None and len(table) > 1:
-        constant = [c for c in shown if _is_setting(table, c) and table[c].nunique(dropna=False) == 1]
+        constant = [c for c in shown if _is_setting(table, c) and table[c].map(_hashable).nunique(dropna=False) == 1]
         said = [(column, _cell(column, table[column].iloc[0])) for column in constant]
         caption = [", ".join(f"{_word(column)} {cell}" for column, cell in said if cell)]
         shown = [column for column in shown if column not in constant]
@@ -213,7 +218,7 @@ def _estimate(row: dict, column: str) -> str:
         bounds = [-bounds[1], -bounds[0]]  # the interval beside it is the difference's
     if _missing(value):
         return DASH
-    if column in ("log_odds", "odds_ratio"):
+    if column in ("log_odds", "odds_ratio", "coefficient"):
         found = [_cell(column, part) for part in (value, *bounds)]
         return f"{found[0]} [{found[1]}, {found[2]}]" if DASH not in found else found[0]
     scale = 1 if column.endswith("_pp") else 100
@@ -227,9 +232,9 @@ def _estimate(row: dict, column: str) -> str:
 def _cell(column: str, value: object) -> str:
     if _missing(value):
         return DASH
-    if isinstance(value, bool):
+    if isinstance(value, (bool, np.bool_)):
         return "yes" if value else "no"
-    if not isinstance(value, (int, float)) and not hasattr(value, "dtype"):
+    if isinstance(value, str) or not isinstance(value, (int, float, np.number, np.bool_)):
         return " ".join("".join(c if c.isprintable() else " " for c in str(value)).split())
     if column.startswith("n_") or column in ("threshold", "replicate", "partition_draw", "generation"):
         return f"{value:g}"
@@ -246,9 +251,14 @@ def _cell(column: str, value: object) -> str:
     fractions = column.endswith(("_rate", "_share", "_case", "_at_1")) or column.startswith("rate_")
     if fractions or column in ("share", "hit", "chance"):
         return f"{_plain(100 * value)} %"
-    if float(value).is_integer() and abs(value) < 1e15 and not column.startswith("mean"):
+    if float(value).is_integer() and abs(value) < 1e15 and not column.startswith(("mean", "coefficient")):
         return f"{value:.0f}"
     return f"{value:.2f}".replace("-", _MINUS)
+
+
+def _hashable(value: object) -> object:
+    """A list or an array, which a user's own column may hold, as its text."""
+    return value if isinstance(value, Hashable) else str(value)
 
 
 def _missing(value: object) -> bool:

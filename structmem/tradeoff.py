@@ -10,7 +10,19 @@ import pandas as pd
 from .alttext import analysis_words, interval_words, listed, n_words, tradeoff_alt
 from .errors import InputError
 from .house import label, new_axes, page_width, structure_style, style, tell
-from .marks import SMALL, arms_in_order, footnote, label_outer, legend, marker, refuse_twins, room, said, with_arm
+from .marks import (
+    SMALL,
+    arms_in_order,
+    footnote,
+    label_outer,
+    legend,
+    marker,
+    needs,
+    refuse_twins,
+    room,
+    said,
+    with_arm,
+)
 
 _NEEDED = ("model", "arm", "baseline", "dominates")
 
@@ -44,7 +56,10 @@ def leakage_vs_beneficial(
     InputError
         Echo rates, doubled rows, no arm with both failure types, or a dominance table without its columns.
     """
+    needs(rates, "failure_type", "model")
     table = with_arm(rates)
+    if not len(table):
+        raise InputError("There is nothing to draw: the table has no rows.")
     table = table[~table["arm"].str.endswith("(A/A)")]
     if "failure_rate" not in table:
         raise InputError("leakage_vs_beneficial draws failure rates; an echo rate is neither leakage nor a failure.")

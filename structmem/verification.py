@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from math import inf, isnan, nan, sqrt
+from collections.abc import Callable
+from math import isnan, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import optimize, stats
+from scipy import optimize
 
-from .intervals import LEVEL, wilson
+from .intervals import wilson
 
 
 class Share(NamedTuple):
@@ -101,17 +102,7 @@ def share_of_sum(rate: Share, first: Share, second: Share) -> Share:
 
     low = optimize.brentq(least, 0.0, 1.0) if least(0.0) > 0 else 0.0
     high = optimize.brentq(most, 0.0, 1.0) if most(1.0) < 0 else 1.0
-    return Share(value, low, high, _trials(value, high - low))
-
-
-def _trials(value: float, width: float) -> float:
-    """How many trials give Wilson's interval this width."""
-
-    def lacking(n: float) -> float:
-        low, high = wilson(value * n, n)
-        return high - low - width
-
-    return optimize.brentq(lacking, 1e-6, 1e7) if lacking(1e-6) > 0 > lacking(1e7) else 0.0 if width > 0.5 else inf
+    return Share(value, low, high, nan)
 
 
 def difference(one: Share, two: Share) -> tuple[float, float]:
@@ -132,36 +123,46 @@ def rate_of_person(rate: Share, among_failed: Share, among_passed: Share) -> Sha
     p, a, b = rate.value, among_failed, among_passed
     if p in (0.0, 1.0):  # the other side has no answers and no weight
         return a if p == 1 else b
-    value, times = p * a.value + (1 - p) * b.value, np.array([a.value - b.value, p, 1 - p])
-    shares = (rate, a, b)
+    return _combined(lambda p, a, b: p * a + (1 - p) * b, rate, a, b)
+
+
+def rate_of_arm(rate: Share, whole: Share, among_failed: Share, among_passed: Share) -> Share:
+    """One arm's rate corrected by the sensitivity and specificity of all arms, which it is taken to share.
+
+    Rogan–Gladen's estimate, (rate + specificity − 1) / (sensitivity + specificity − 1), written in what was observed:
+    with the judge's rate R in the ``whole`` and the shares a and b that the person fails among the judge's failures and
+    passes there, the person's rate in the whole is T = R·a + (1 − R)·b, and the arm's is
+    T + (rate − R)·T·(1 − T) / (R·(1 − R)·(a − b)). Sensitivity and specificity are both made of R, a and b, and R holds
+    the arm's own rate, so that limits that take rate, sensitivity and specificity as independent (Lang & Reiczigel
+    2014, Preventive Veterinary Medicine 113:13) are too wide here. Limits by MOVER, each share moved to its own limits,
+    with their correlation over entries (Zou 2007, as in ``rate_of_person``).
+    """
+
+    def estimate(p: float, r: float, a: float, b: float) -> float:
+        t = r * a + (1 - r) * b
+        return t + (p - r) * t * (1 - t) / max(r * (1 - r) * (a - b), 1e-9)
+
+    return _combined(estimate, rate, whole, among_failed, among_passed)
+
+
+def _combined(function: Callable[..., float], *shares: Share) -> Share:
+    """A function of shares with MOVER limits, cut to [0, 1]."""
+    point = [one.value for one in shares]
+    value = function(*point)
+
+    def moves(ends: list[float]) -> np.ndarray:
+        return np.array([function(*point[:i], end, *point[i + 1 :]) - value for i, end in enumerate(ends)])
+
+    at_low, at_high = moves([one.low for one in shares]), moves([one.high for one in shares])
     known = [pd.Series(dtype=float) if one.parts is None else one.parts for one in shares]
     parts = pd.concat(known, axis=1).fillna(0.0).to_numpy()
     covariance = parts.T @ parts
     scale = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
-    # Hard entries raise all three, so that the limits of independent shares would be too near.
-    together = np.divide(covariance, scale, out=np.eye(3), where=scale > 1e-18)
-    together = together * np.sign(np.outer(times, times))
-    below = np.array([one.value - one.low for one in shares])
-    above = np.array([one.high - one.value for one in shares])
-    falls, rises = np.where(times < 0, above, below) * np.abs(times), np.where(times < 0, below, above) * np.abs(times)
+    # Hard entries raise all of them, so that the limits of independent shares would be too near.
+    together = np.divide(covariance, scale, out=np.eye(len(shares)), where=scale > 1e-18)
+    signs = np.sign(at_high - at_low)
+    together = together * np.outer(signs, signs)
+    np.fill_diagonal(together, 1.0)
+    falls, rises = -np.minimum(np.minimum(at_low, at_high), 0), np.maximum(np.maximum(at_low, at_high), 0)
     low, high = (sqrt(max(float(side @ together @ side), 0.0)) for side in (falls, rises))
     return Share(value, max(value - low, 0.0), min(value + high, 1.0), nan)
-
-
-def lang_reiczigel(rate: Share, sensitivity: Share, specificity: Share, level: float = LEVEL) -> tuple[float, float]:
-    """Limits of a rate corrected for an estimated sensitivity and specificity, cut to [0, 1].
-
-    Lang & Reiczigel (2014, Preventive Veterinary Medicine 113:13), equations 4, 6, 7, 16 and 17. They take the three as
-    independent binomial shares; here with effective numbers of answers.
-    """
-    z = stats.norm.ppf((1 + level) / 2)
-    p = (rate.effective * rate.value + z * z / 2) / (rate.effective + z * z)
-    se, sp = ((one.effective * one.value + 1) / (one.effective + 2) for one in (sensitivity, specificity))
-    gain = se + sp - 1
-    if gain <= 0:
-        return 0.0, 1.0
-    of_se, of_sp = se * (1 - se) / (sensitivity.effective + 2), sp * (1 - sp) / (specificity.effective + 2)
-    centre = (p + sp - 1) / gain
-    shift = 2 * z * z * (centre * of_se - (1 - centre) * of_sp)
-    half = z * sqrt(p * (1 - p) / (rate.effective + z * z) + centre**2 * of_se + (1 - centre) ** 2 * of_sp) / gain
-    return min(max(centre + shift - half, 0.0), 1.0), max(min(centre + shift + half, 1.0), 0.0)

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
+from reprlib import Repr
 from typing import NamedTuple
 
 from .errors import InputError
+
+# Of lists within lists only the top: an anchor can make a few lines of YAML a value of a billion parts.
+_shortened = Repr()
+_shortened.maxlevel, _shortened.maxstring, _shortened.maxother, _shortened.maxlong = 3, 80, 80, 80
+
+
+def _short(value: object) -> str:
+    try:
+        return f"{_shortened.repr(value):.80}"
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def yaml_value(text: str, name: str, expected: str) -> object:
@@ -28,6 +41,11 @@ def yaml_value(text: str, name: str, expected: str) -> object:
                 seen.add((key.tag, str(key.value)))
             return super().construct_mapping(node, deep)
 
+        def construct_scalar(self, node):
+            if re.search("[\ud800-\udfff]", str(node.value)):  # half a character: no file and no table can hold it
+                raise yaml.MarkedYAMLError(problem="a lone surrogate is no text", problem_mark=node.start_mark)
+            return super().construct_scalar(node)
+
     try:
         return yaml.load(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:
@@ -35,6 +53,8 @@ def yaml_value(text: str, name: str, expected: str) -> object:
         raise InputError(f"{name} line {line}: {error.problem}; expected {expected}.") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{name}: {error}; expected {expected}.") from None
+    except (ValueError, TypeError, LookupError, AttributeError) as error:  # 2026-13-45, !!int foo, 5,000 digits, …
+        raise InputError(f"{name}: a value that YAML cannot read ({error}); expected {expected}.") from None
 
 
 class Part(NamedTuple):
@@ -47,7 +67,7 @@ class Part(NamedTuple):
     def wrong(self, expected: str) -> InputError:
         """The error for this value."""
         where = f"{self.file}: {self.key!r}" if self.key else f"{self.file}: the plan"
-        return InputError(f"{where} is {self.value!r:.80}; expected {expected}.")
+        return InputError(f"{where} is {_short(self.value)}; expected {expected}.")
 
     def parts(self, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Part]:
         """The values of a mapping that has these keys and no other."""

@@ -10,13 +10,22 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from statsmodels.stats.inter_rater import cohens_kappa
 
 from structmem.agreement import MEAN, agreement_by_arm, judge_agreement
 from structmem.errors import InputError
 from structmem.planted import simulated_scores
 from structmem.planted_judges import misjudged
-from structmem.reliability import krippendorff_alpha
+from structmem.reliability import (
+    alphas_of_pairs,
+    distance_of,
+    half_width,
+    kappas,
+    krippendorff_alpha,
+    tables_by_cluster,
+    within_one,
+)
 from structmem.tables import show
 
 GAP = math.nan
@@ -56,7 +65,7 @@ def of(table, measure, kind="score"):
 def test_alpha_of_the_published_example(level, value):
     found = krippendorff_alpha(RELIABILITY, level).iloc[0]
     assert round(found["coefficient"], 3) == value
-    assert found["low"] < value < found["high"] and found["interval"].startswith("percentile bootstrap")
+    assert found["low"] < value < found["high"] and found["interval"] == "jackknife over clusters, t on the atanh scale"
     assert (found["n_units"], found["n_raters"], found["n_ratings"], found["n_left_out"]) == (11, 4, 40, 1)
 
 
@@ -95,7 +104,7 @@ ratings = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(ratings, st.sampled_from(["nominal", "ordinal", "interval"]))
 def test_alpha_by_the_definition(rows, level):
-    found = krippendorff_alpha(np.array(rows), level, resamples=10).iloc[0]
+    found = krippendorff_alpha(np.array(rows), level).iloc[0]
     used = [row for row in rows if sum(not math.isnan(value) for value in row) > 1]
     if not used:
         assert found["reason"] == "not available: no unit has two ratings"
@@ -142,7 +151,7 @@ def test_agreement_of_a_hand_worked_table():
     raw, kappa = of(table, "raw", "fail or pass"), of(table, "kappa", "fail or pass")
     assert raw["coefficient"] == pytest.approx(0.7) and kappa["coefficient"] == pytest.approx(0.4)
     assert kappa["low"] < 0.4 < kappa["high"]
-    # The large-sample standard error of this table is .129 (statsmodels); the bootstrap is near it.
+    # The large-sample standard error of this table is .129 (statsmodels); the jackknife is near it.
     error = cohens_kappa([[20, 5], [10, 15]]).std_kappa
     assert kappa["high"] - kappa["low"] == pytest.approx(2 * 1.96 * error, rel=0.15)
     assert set(table["n_answers"]) == {50} and set(table["first"]) == {"one"} and set(table["second"]) == {"two"}
@@ -164,6 +173,65 @@ def test_weighted_kappas_count_the_distance_on_the_scale():
     assert of(table, "alpha")["coefficient"] == pytest.approx(
         krippendorff_alpha(np.column_stack([a, b]), "ordinal")["coefficient"].iloc[0]
     )
+
+
+def test_the_interval_of_kappa_leaves_out_one_entry_at_a_time():
+    """By statsmodels' kappa of every table that lacks an entry, and the formulas written out."""
+    rng = np.random.default_rng(1)
+    one = {f"e{i}": rng.integers(1, 6, 2).tolist() for i in range(12)}
+    two = {entry: [min(max(v + int(rng.integers(-1, 2)), 1), 5) for v in values] for entry, values in one.items()}
+    row = of(judge_agreement(judged(one), judged(two, "two")), "kappa, quadratic")
+
+    def kappa(entries):
+        table = np.zeros((5, 5))
+        for entry in entries:
+            for a, b in zip(one[entry], two[entry], strict=True):
+                table[a - 1, b - 1] += 1
+        return cohens_kappa(table, wt="quadratic", return_results=False)
+
+    m, value = len(one), kappa(one)
+    left = [kappa([e for e in one if e != out]) for out in one]
+    pseudo = np.array([m * value - (m - 1) * each for each in left])
+    error = pseudo.std(ddof=1) / math.sqrt(m)
+    freedom = min(m - 1, 2 * m / (stats.kurtosis(pseudo, fisher=False) - 1))
+    half = stats.t.ppf(0.975, freedom) * error / (1 - value**2)
+    assert (row["low"], row["high"]) == pytest.approx(
+        (math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half))
+    )
+    assert row["interval"] == "jackknife over entries, t on the atanh scale"
+
+
+def test_few_entries_with_all_the_variance_have_few_degrees_of_freedom():
+    rng = np.random.default_rng(0)
+    even = rng.standard_normal(400)
+    expected = stats.t.ppf(0.975, 399) * stats.sem(even)  # the jackknife of a mean is the t interval
+    assert half_width((even.sum() - even) / 399) == pytest.approx(expected, rel=1e-3)
+    spiked = np.zeros(400)
+    spiked[0] = 1.0
+    assert half_width((1 - spiked) / 399) == pytest.approx(stats.t.ppf(0.975, 800 / (398 + 1 / 399)) / 400, rel=1e-2)
+    several = np.column_stack([even, spiked])
+    assert half_width((several.sum(axis=0) - several) / 399)[0] == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("cut", [(-0.84, -0.25, 0.25, 0.84), (0.8, 1.2, 1.6, 2.0)])
+def test_the_jackknife_covers_with_twenty_entries(cut):
+    """Three answers of each entry; a percentile bootstrap over entries holds kappa 87 % of the time (second case)."""
+    rng, classes, distance = (
+        np.random.default_rng(2),
+        np.arange(1.0, 6.0),
+        distance_of(np.arange(1.0, 6.0), "quadratic"),
+    )
+
+    def tables(n):
+        answers = np.sqrt(0.5) * (rng.standard_normal((n, 1, 1)) + rng.standard_normal((n, 3, 1)))
+        scores = 1.0 + np.searchsorted(cut, (answers + 0.5 * rng.standard_normal((n, 3, 2))) / np.sqrt(1.25))
+        return tables_by_cluster(scores.reshape(-1, 2), classes, np.repeat(np.arange(n), 3))
+
+    samples, many = [tables(20) for _ in range(600)], tables(60_000).sum(axis=0)[None]
+    for statistic in (lambda t: kappas(t, distance), lambda t: alphas_of_pairs(t, classes, "ordinal")):
+        truth = statistic(many)[0]
+        found = [within_one(sample, statistic) for sample in samples]
+        assert 0.91 < np.mean([one["low"] <= truth <= one["high"] for one in found]) < 0.985
 
 
 def test_answers_of_one_entry_are_no_independent_observations():
@@ -198,7 +266,7 @@ def test_own_thresholds_and_other_scales():
     assert of(table, "raw", "fail or pass")["coefficient"] == 1
     assert of(table, "raw")["reason"] == "not available: other scales (1 to 5; 0 to 10)"
     full = of(table, "kappa", "fail or pass")
-    assert full["coefficient"] == 1 and full["interval"] == "not available: the same value in every resample"
+    assert full["coefficient"] == 1 and full["interval"] == "not available: perfect agreement"
 
 
 @pytest.mark.parametrize(
@@ -229,8 +297,8 @@ def test_a_group_does_not_depend_on_the_others():
     rates = pd.DataFrame([("m", s, r) for s, r in (("flat", 0.6), ("dynamic", 0.4))])
     truth = simulated_scores(rates.set_axis(["model", "structure", "failure_rate"], axis=1), 40)
     other = misjudged(truth, 0.8, 0.9)
-    by_arm = judge_agreement(truth, other, by="structure", resamples=200)
-    alone = judge_agreement(*(t[t["structure"] == "dynamic"] for t in (truth, other)), resamples=200)
+    by_arm = judge_agreement(truth, other, by="structure")
+    alone = judge_agreement(*(t[t["structure"] == "dynamic"] for t in (truth, other)))
     mine = by_arm[by_arm["structure"] == "dynamic"].drop(columns="structure").reset_index(drop=True)
     pd.testing.assert_frame_equal(mine, alone[mine.columns])
     mean = by_arm[by_arm["structure"] == MEAN].iloc[0]
@@ -254,9 +322,9 @@ def arms(rate=0.5, n=150, structures=("flat", "dynamic")):
 
 def test_a_judge_that_errs_more_on_one_arm_is_found():
     truth = arms()
-    even = agreement_by_arm(truth, misjudged(truth, 0.9, 0.9), resamples=400).set_index("arm")
+    even = agreement_by_arm(truth, misjudged(truth, 0.9, 0.9)).set_index("arm")
     uneven = misjudged(truth, {"flat": 0.9, "dynamic": 0.5}, 0.95)
-    found = agreement_by_arm(truth, uneven, resamples=400).set_index("arm")
+    found = agreement_by_arm(truth, uneven).set_index("arm")
     assert even.loc["dynamic", "remark"] == "no differential shift is shown"
     row = found.loc["dynamic"]
     assert row["remark"] == "the second judge would move this arm's effect" and row["shift_high_pp"] < 0
@@ -271,10 +339,40 @@ def test_a_judge_that_errs_more_on_one_arm_is_found():
     assert row["difference_pp"] == pytest.approx(100 * (rate["dynamic", 0] - rate["flat", 0]))
 
 
+def test_the_interval_between_arms_is_that_of_paired_differences():
+    """With as many answers of each entry in both arms it is the t interval of the entries' differences."""
+    truth = arms(n=60)
+    row = agreement_by_arm(truth, misjudged(truth, 0.8, 0.9, seed=3)).set_index("arm").loc["dynamic"]
+    again = misjudged(truth, 0.8, 0.9, seed=3)
+    rows = truth.assign(moved=100.0 * ((again["score"] >= 3).astype(int) - (truth["score"] >= 3)))
+    means = rows[rows["replicate"] == 0].pivot_table("moved", "entry_id", "structure")
+    gaps = means["dynamic"] - means["flat"]
+    freedom = min(59, 120 / (stats.kurtosis(gaps, fisher=False) - 1))
+    half = stats.t.ppf(0.975, freedom) * stats.sem(gaps)
+    assert row["shift_high_pp"] - row["shift_difference_pp"] == pytest.approx(half)
+    assert row["shift_difference_pp"] - row["shift_low_pp"] == pytest.approx(half)
+    assert row["interval"] == "jackknife over entries, t"
+
+
 def test_arms_without_a_baseline_or_variation():
     truth = arms(n=20)
-    same = agreement_by_arm(truth, truth.assign(judge="two"), resamples=50)
+    same = agreement_by_arm(truth, truth.assign(judge="two"))
     assert set(same["interval"]) == {"not available: no variation"} and same["low_pp"].isna().all()
     with pytest.raises(InputError, match="baseline must be one of"):
         agreement_by_arm(truth, truth, baseline="rag")
     assert not len(agreement_by_arm(truth.iloc[:0], truth.iloc[:0]))
+
+
+def test_arms_are_compared_in_the_models_and_entries_that_both_have():
+    rates = pd.DataFrame({"model": "a", "structure": ["flat", "dynamic"], "failure_rate": [0.6, 0.3]})
+    both = simulated_scores(rates, 30).query("replicate == 0")
+    alone = both.query("structure == 'flat'").assign(model="b")  # a model without the arm, in which the judges differ
+    first = pd.concat([both, alone], ignore_index=True)
+    second = first.assign(judge="two")
+    second.loc[second["model"] == "b", "score"] = 6 - first["score"]
+    row = agreement_by_arm(first, second).iloc[0]
+    assert (row["rate_agreed"], row["rate_agreed_baseline"], row["shift_difference_pp"]) == (1, 1, 0)
+    assert row["remark"] == "no differential shift is shown"
+    assert (row["n_answers"], row["n_answers_baseline"], row["n_entries"]) == (90, 90, 30)
+    nothing = pd.concat([both.query("structure == 'dynamic'"), alone], ignore_index=True)
+    assert not len(agreement_by_arm(nothing, nothing.assign(judge="two")))

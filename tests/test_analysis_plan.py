@@ -17,10 +17,11 @@ from test_experiment import go, scoring
 from test_results import table as results_table
 
 import structmem as sm
-from structmem import comparisons
-from structmem.analysis_plan import ALL_MODELS, STRUCTURES, Contrast, load_plan, stamped
+from structmem import comparisons, stamping
+from structmem.analysis_plan import ALL_MODELS, STRUCTURES, Contrast, load_plan
 from structmem.errors import InputError
 from structmem.results import write_results
+from structmem.stamping import stamped
 
 FILE = Path(__file__).parents[1] / "data" / "analysis_plan.yaml"
 TEXT = FILE.read_text(encoding="utf-8")
@@ -346,6 +347,60 @@ def test_a_margin_is_planned_too():
     assert note(table.drop(columns="margin_pp"), beneficial) == "no margin, planned 5 pp"
 
 
+def test_of_rows_that_the_plan_does_not_tell_apart_none_is_the_planned_one():
+    judges = pd.concat([contrast(judge_model=name) for name in ("acme/judge", "acme/other")], ignore_index=True)
+    both = pd.concat([rows(), rows(judge_model="acme/other")])
+    assert note(judges, both) == "one of 2 rows that the plan does not tell apart: judge_model"
+    assert note(judges.iloc[:1], rows()) == ""
+    sorters = pd.concat([rows(), rows(structurer="acme/t").query("structure == 'dynamic'")])
+    table = pd.concat([contrast(structurer=name) for name in ("acme/s", "acme/t")])
+    assert note(table, sorters) == "one of 2 rows that the plan does not tell apart: structurer"
+    units = pd.concat([contrast(unit=unit) for unit in ("entry", "entry, then run")])
+    assert note(units, rows()) == ""  # two ways to the interval of one contrast
+
+
+def test_a_row_without_some_models_is_not_the_planned_one():
+    models = rows({"model": "a"}, {"model": "b"})
+    said = "1 of 2 models, the planned estimand is over all models"
+    assert note(contrast(n_models=2), models) == ""
+    assert note(contrast(n_models=1), models) == said
+    silent = rows({"model": "a"}, {"model": "b", "status": "no_response", "score": None})
+    assert note(contrast(n_models=1, model=ALL_MODELS), silent) == said
+    # A model that was asked under another renderer alone was not planned here.
+    assert (
+        note(contrast(n_models=1), rows({"model": "a"}, {"model": "b", "renderer": "xml"}).query("model == 'a'")) == ""
+    )
+    side = pd.concat([rows(model="a"), rows(model="b", renderer="xml")])
+    assert note(contrast(n_models=1, renderer="markdown"), side) == ""
+
+
+def test_models_that_were_asked_and_taken_out_are_named():
+    models = rows({"model": "a"}, {"model": "b"})
+    for parameters in ({"models": ["a", "b"]}, [{"models": ["a"]}, {"models": ["b"]}], {"rejudged": {"models": ["b"]}}):
+        models.attrs = {"parameters": parameters}
+        assert note(contrast(), models) == ""
+        assert note(contrast(), models[models["model"] == "a"]) == "b asked too, and not in these results"
+
+
+def test_other_draws_than_the_planned_ones_are_said():
+    planned = PLAN.resamples, PLAN.seed
+    assert stamped(contrast(), rows(), PLAN, planned)["analysis"].tolist() == ["confirmatory"]
+    found = stamped(contrast(), rows(), PLAN, (500, 7))
+    assert found["analysis_note"].tolist() == ["500 draws with seed 7, planned 10,000 with seed 0"]
+    new = stamped(contrast(estimand="new models"), rows(), PLAN, (500, 7))  # nothing is drawn for these
+    assert "draws" not in new["analysis_note"].iloc[0]
+
+
+def test_two_structurers_have_rows_that_can_be_told_apart():
+    results = pd.concat([rows(), rows(structurer="acme/t").query("structure == 'dynamic'")], ignore_index=True)
+    table = sm.pooled_differences(results)
+    found = table[table["estimand"] == PLAN.estimand]
+    assert found["structurer"].tolist() == ["acme/s", "acme/t"]
+    assert set(found["analysis_note"]) == {"one of 2 rows that the plan does not tell apart: structurer"}
+    one = sm.pooled_differences(rows())
+    assert "structurer" not in one and one["analysis"].tolist() == ["confirmatory", "exploratory"]
+
+
 def test_stamping_keeps_the_table_and_stamps_once():
     table = contrast().rename(index={0: 7})
     table.attrs = {"parameters": {"a": 1}}
@@ -416,3 +471,46 @@ def test_the_headings_shown_are_in_the_results(project):
     assert shown["flat"] == []
     memories = ["User takes lithium for bipolar disorder.", "User brews ginger beer.", "User rents a flat."]
     assert shown["fixed"] == [child.label for child in sm.structure(memories, "fixed").children] != []
+
+
+@pytest.mark.parametrize(
+    "seed",
+    ["2026-13-45", "!!int foo", "!!int ''", "!!timestamp foo", "!!bool foo", "9" * 5000, "0x" + "f" * 9000, "!!map x"],
+)
+def test_a_value_that_yaml_cannot_read_is_refused_and_never_keeps_results_from_being_written(project, seed):
+    file = write(project / "data" / "analysis_plan.yaml", TEXT.replace("seed: 0", f"seed: {seed}"))
+    with pytest.raises(InputError, match="analysis_plan.yaml"):
+        load_plan(file)
+    assert write_results(results_table(), project / "paid.csv").exists()
+
+
+def test_half_a_character_is_refused_where_it_stands(tmp_path):
+    with pytest.raises(InputError, match=r"line \d+: a lone surrogate"):
+        load_plan(write(tmp_path / "plan.yaml", TEXT.replace("alpha: 0.05", 'alpha: "\\ud800"')))
+
+
+def test_lists_that_grow_by_anchors_are_refused_at_once(tmp_path):
+    levels = "".join(
+        f"  - &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    grown = TEXT.replace("alpha: 0.05", f"alpha:\n  - &a [x,x,x,x,x,x,x,x,x]\n{levels}")
+    with pytest.raises(InputError, match="'alpha' is"):
+        load_plan(write(tmp_path / "plan.yaml", grown))
+
+
+@pytest.mark.parametrize("path", [5, b"plan.yaml", ["plan.yaml"]])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(InputError, match="path must be"):
+        load_plan(path)
+
+
+def test_rows_that_differ_in_the_entry_alone_are_looked_at_once(monkeypatch):
+    rates = pd.DataFrame({"model": "m", "structure": ["flat", "dynamic"], "failure_rate": 0.5})
+    results = sm.simulated_scores(rates, 2)
+    row = {"failure_type": results["failure_type"].iloc[0], "arm": "dynamic", "baseline": "flat"}
+    table = pd.DataFrame([row | {"entry_id": f"e{number}"} for number in range(500)])
+    asked = []
+    reasons = stamping._Behind.reasons
+    monkeypatch.setattr(stamping._Behind, "reasons", lambda *given: asked.append(1) or reasons(*given))
+    assert stamped(table, results)["analysis_note"].str.contains("entry_id is a subgroup|not a planned").all()
+    assert len(asked) == 1

@@ -24,7 +24,7 @@ STAGES = {
         "",
     ),
     "data": ("tree data taxonomy", "words"),
-    "plan": ("analysis_plan", "words data"),
+    "plan": ("analysis_plan stamping", "words data"),
     "calls": (
         "calls asks budget prices failures functions transport limits sending generations underway vectors schema "
         "packing recorded store upkeep llm local addresses cut responses connection",

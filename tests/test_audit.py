@@ -307,3 +307,58 @@ def test_the_command_exports_and_imports(source, tmp_path, capsys, monkeypatch):
     assert "40 items, 0 without a score." in said and "sensitivity" in said and "100.0 %" in said
     assert len(pd.read_csv("o.csv")) == 40 and os.stat("o.csv").st_mode & 0o777 == 0o600
     assert cli.main(export) == 2 and "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda facts: facts.update(items=3),
+        lambda facts: facts.update(items=["a"]),
+        lambda facts: facts.update(items=facts["items"] + facts["items"][:1]),
+        lambda facts: facts["items"][0].pop("stratum"),
+        lambda facts: facts["items"][0].pop("answer_sha256"),
+        lambda facts: facts["items"][0].pop("row"),
+        lambda facts: facts["items"][0]["row"].pop("model"),
+        lambda facts: facts["items"][0]["row"].update(generation="0"),
+        lambda facts: facts["items"][0].update(weight="2"),
+    ],
+)
+def test_a_damaged_key_is_refused(sheet, damage):
+    path, key, results = sheet
+    facts = json.loads(key.read_text(encoding="utf-8"))
+    damage(facts)
+    key.write_text(json.dumps(facts), encoding="utf-8")
+    with pytest.raises(InputError, match="damaged or there twice"):
+        audit_import(path, key, results)
+
+
+def test_an_answer_is_known_again_however_a_spreadsheet_saved_it():
+    for text, saved in (
+        ("'quoted' is quoted", "quoted' is quoted"),  # one apostrophe is taken for the sheet's own
+        ("a\x00b\u200bc", "abc"),
+        ("word " * 9000, ("word " * 9000)[:32_767]),
+    ):
+        assert digest(text) == digest(saved)
+    assert digest("one") != digest("other")
+
+
+def test_a_key_in_the_place_of_the_sheet_is_refused_and_no_key_stays_without_a_sheet(source, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="file of its own"):
+        audit_export(*source, tmp_path / "sheet.csv", n=60, key=tmp_path / "sheet.csv")
+    (tmp_path / "sheet.csv").symlink_to(tmp_path / "nowhere" / "sheet.csv")
+    with pytest.raises(InputError, match="cannot be written"):
+        audit_export(*source, tmp_path / "sheet.csv", n=60)
+    assert [path.name for path in tmp_path.iterdir()] == ["sheet.csv"]
+
+
+@pytest.mark.parametrize("more", [{"seed": -1}, {"seed": "a"}, {"path": "a\0.csv"}, {"path": "x" * 300 + ".csv"}])
+def test_seeds_and_names_that_are_none_are_refused(source, tmp_path, more):
+    path = tmp_path / more.pop("path", "sheet.csv")
+    with pytest.raises(InputError):
+        audit_export(*source, path, n=60, **more)
+
+
+@pytest.mark.parametrize("entries", [None, "abc", ["abc"], 3])
+def test_what_are_no_entries_is_refused(source, tmp_path, entries):
+    with pytest.raises(InputError, match="entries must be"):
+        audit_export(source[0], entries, tmp_path / "sheet.csv", n=60)

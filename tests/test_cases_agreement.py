@@ -47,6 +47,25 @@ def test_one_judge_with_a_single_class_says_why_kappa_is_zero():
     assert raw["coefficient"].tolist() == pytest.approx([0.95, 0.95])
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "why"),
+    [
+        ({"a": [1, 2, 3]}, {"a": [1, 2, 5]}, "one entry"),
+        ({"a": [1], "b": [5], "c": [3]}, {"a": [1], "b": [5], "c": [3]}, "perfect agreement"),
+        ({"a": [1], "b": [5]}, {"a": [5], "b": [1]}, "perfect disagreement"),
+        ({"a": [1, 5, 3], "b": [1, 5, 3]}, {"a": [1, 4, 5], "b": [1, 4, 5]}, "no variation"),
+        (FIVE | {"z": [5]}, FIVE | {"z": [1]}, "one class without one of 6 entries"),
+    ],
+)
+def test_no_interval_of_kappa_says_why(one, two, why):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = judge_agreement(judged(one), judged(two, "two"))
+    row = table[table["measure"] == "Cohen's kappa, quadratic weights"].iloc[0]
+    assert row["interval"] == f"not available: {why}" and math.isnan(row["low"]) and math.isnan(row["high"])
+    assert not math.isnan(row["coefficient"]) and why in str(show(table))
+
+
 def test_averages_over_domains_skip_an_undefined_group_and_say_so():
     one, two = [], []
     for domain, scores in (

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
+import structmem as sm
 import structmem.intervals as iv
 from structmem.columns import empty_results
 from structmem.comparisons import harmed_entries, paired_differences
@@ -189,3 +190,19 @@ def test_with_one_generation_both_are_the_same():
     row = paired_differences(results).set_index("arm").loc["fixed"]
     for name in ("difference_pp", "low_pp", "high_pp"):
         assert row[f"at_1_{name}"] == row[name]
+
+
+def test_harmed_entries_keeps_ids_that_are_numbers():
+    rates = pd.DataFrame({"model": "m", "structure": ["flat", "dynamic"], "failure_rate": [0.5, 0.4]})
+    results = simulated_scores(rates, 30)
+    found = harmed_entries(results.assign(entry_id=results["entry_id"].str[-4:].astype(int)))
+    assert len(found) == len(harmed_entries(results)) and found["entry_id"].map(type).eq(int).all()
+
+
+@pytest.mark.parametrize("results", [None, {"a": 1}, [1]])
+def test_what_is_no_table_of_results_is_refused(results):
+    asked = [sm.rates, sm.paired_differences, sm.reductions, sm.harmed_entries, sm.heterogeneity, sm.noise_floor]
+    asked += [sm.completeness, sm.verdicts_to_read, sm.pooled_differences, sm.conditional_effects, sm.noninferiority]
+    for function in (*asked, lambda given: sm.merge_results(given, given)):
+        with pytest.raises(InputError, match="must be a DataFrame"):
+            function(results)

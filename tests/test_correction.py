@@ -17,7 +17,7 @@ from structmem.planted import simulated_scores
 from structmem.planted_judges import misjudged
 from structmem.stats import failure_rate
 from structmem.tables import show
-from structmem.verification import Share, difference, lang_reiczigel, rate_of_person, share_of_sum, weighted_share
+from structmem.verification import Share, difference, rate_of_arm, rate_of_person, share_of_sum, weighted_share
 
 
 def audited(cells, **columns):
@@ -93,34 +93,74 @@ def test_answers_left_empty_are_made_up_for_within_their_stratum():
     assert row["remark"] == "no score in 1 of 2 strata, which are not represented"
 
 
-def test_lang_reiczigel_by_its_own_formulas():
-    # Written out anew: 23 of 150 positive, sensitivity 48 of 50, specificity 89 of 100.
-    z = 1.959963984540054
-    n, ap, n_se, se, n_sp, sp = 150, 23 / 150, 50, 0.96, 100, 0.89
-    ap_ = (n * ap + z * z / 2) / (n + z * z)
-    se_, sp_ = (n_se * se + 1) / (n_se + 2), (n_sp * sp + 1) / (n_sp + 2)
-    p_ = (ap_ + sp_ - 1) / (se_ + sp_ - 1)
-    d = 2 * z * z * (p_ * se_ * (1 - se_) / (n_se + 2) - (1 - p_) * sp_ * (1 - sp_) / (n_sp + 2))
-    v = (
-        ap_ * (1 - ap_) / (n + z * z)
-        + p_**2 * se_ * (1 - se_) / (n_se + 2)
-        + (1 - p_) ** 2 * sp_ * (1 - sp_) / (n_sp + 2)
+def of_counts(hits, n):
+    return Share(hits / n, *wilson(hits, n), n)
+
+
+@settings(max_examples=80, deadline=None)
+@given(*[st.integers(1, 40)] * 4, st.integers(0, 50))
+def test_a_pooled_rate_is_rogan_and_gladens(a, b, c, d, failed):
+    rate, whole, first, second = (
+        of_counts(*one) for one in ((failed, 50), (a + b, a + b + c + d), (a, a + b), (c, c + d))
     )
-    expected = max(p_ + d - z * math.sqrt(v) / (se_ + sp_ - 1), 0), p_ + d + z * math.sqrt(v) / (se_ + sp_ - 1)
-    shares = [Share(*one) for one in ((ap, 0, 0, n), (se, 0, 0, n_se), (sp, 0, 0, n_sp))]
-    assert lang_reiczigel(*shares) == pytest.approx(expected)
-    assert lang_reiczigel(Share(0.5, 0, 0, 50), Share(0.5, 0, 0, 9), Share(0.5, 0, 0, 9)) == (0.0, 1.0)
+    sensitivity, specificity = a / (a + c), d / (b + d)
+    if sensitivity + specificity > 1 + 1e-6:
+        found = rate_of_arm(rate, whole, first, second)
+        expected = (rate.value + specificity - 1) / (sensitivity + specificity - 1)
+        assert found.value == pytest.approx(expected)
+        assert found.low <= max(expected, 0) and found.high >= min(expected, 1)
+        assert 0 <= found.low and found.high <= 1
 
 
-def test_lang_reiczigel_covers():
-    rng, hits, runs = np.random.default_rng(1), 0, 1500
-    pi, se, sp = 0.3, 0.85, 0.9
-    for _ in range(runs):
-        x = rng.binomial(200, pi * se + (1 - pi) * (1 - sp)) / 200
-        a, b = rng.binomial(40, se) / 40, rng.binomial(60, sp) / 60
-        low, high = lang_reiczigel(Share(x, 0, 0, 200), Share(a, 0, 0, 40), Share(b, 0, 0, 60))
-        hits += low <= pi <= high
-    assert hits / runs > 0.935  # 95 % less three Monte Carlo errors (0.0056 each)
+def test_limits_of_a_pooled_rate_are_near_those_of_the_delta_method():
+    """Many answers, so that limits are two standard errors; derivatives by differences, shares independent."""
+    shares = [of_counts(*one) for one in ((3000, 10_000), (8000, 20_000), (2400, 3000), (300, 3000))]
+
+    def estimate(p, r, a, b):
+        sensitivity = r * a / (r * a + (1 - r) * b)
+        specificity = (1 - r) * (1 - b) / ((1 - r) * (1 - b) + r * (1 - a))
+        return (p + specificity - 1) / (sensitivity + specificity - 1)
+
+    point, variance = np.array([one.value for one in shares]), 0.0
+    for place, one in enumerate(shares):
+        step = np.eye(4)[place] * 1e-5
+        slope = (estimate(*(point + step)) - estimate(*(point - step))) / 2e-5
+        variance += slope**2 * one.value * (1 - one.value) / one.effective
+    found = rate_of_arm(*shares)
+    assert (found.high - found.low) / 2 == pytest.approx(1.959964 * math.sqrt(variance), rel=0.01)
+
+
+def test_of_one_arm_a_pooled_rate_has_the_limits_of_its_own():
+    rng = np.random.default_rng(4)
+    entries, person = np.repeat(np.arange(80), 3), np.repeat(rng.random(80) < 0.4, 3)
+    judge = np.where(rng.random(240) < 0.85, person, ~person)
+    rate, first, second = (
+        weighted_share(hit[mine].astype(float), np.ones(mine.sum()), entries[mine])
+        for hit, mine in ((judge, judge | True), (person, judge), (person, ~judge))
+    )
+    own, pooled = rate_of_person(rate, first, second), rate_of_arm(rate, rate, first, second)
+    assert pooled.value == pytest.approx(own.value)
+    assert (pooled.low, pooled.high) == pytest.approx((own.low, own.high), abs=0.01)
+
+
+def test_pooled_limits_cover_in_both_arms():
+    rng, n, rates, held = np.random.default_rng(1), 60, (0.5, 0.3), [[], []]
+    for _ in range(250):
+        hard = rng.random(n)[:, None]  # entries that fail in one arm tend to fail in the other
+        person = np.stack([(hard + rng.random((n, 3)) < math.sqrt(2 * p)) for p in rates])
+        judge = np.where(person, rng.random(person.shape) < 0.85, rng.random(person.shape) > 0.9)
+        entries = np.broadcast_to(np.arange(n)[None, :, None], person.shape)
+        arms = [weighted_share(one.mean(axis=1), np.ones(n), np.arange(n), 3) for one in judge]
+        whole = weighted_share(judge.mean(axis=2).ravel(), np.ones(2 * n), np.tile(np.arange(n), 2), 3)
+        sides = []
+        for failed in (True, False):
+            some = rng.permutation(np.flatnonzero(judge == failed))[:40]
+            sides.append(weighted_share(person.ravel()[some].astype(float), np.ones(len(some)), entries.ravel()[some]))
+        for place, p in enumerate(rates):
+            found = rate_of_arm(arms[place], whole, *sides)
+            held[place].append(found.low <= p <= found.high)
+    for several in held:
+        assert 0.91 < np.mean(several) < 0.99  # 95 % with three Monte Carlo errors (.014 each)
 
 
 def test_newcombe_of_a_published_example():

@@ -213,7 +213,7 @@ def test_pooled_rows_are_diamonds_apart_that_name_their_estimand():
     assert all(d[1, 0] == d[3, 0] == -4.0 for d in diamonds)
     heads = [tick.get_text() for tick in axes.get_yticklabels() if tick.get_fontweight() == "bold"]
     assert [head.replace("\n", " ") for head in heads[2:]] == [
-        "all models: these models, new entries", "all models: new models"
+        "mean, for these models, new entries", "mean, for new models"
     ]  # fmt: skip
     lines = [
         line.get_ydata()[0] for line in axes.lines if len(set(line.get_ydata())) == 1 and len(line.get_ydata()) == 2
@@ -410,13 +410,21 @@ def test_a_power_curve_is_the_table_with_the_wanted_power_and_the_study_marked()
     assert drawn == pytest.approx(np.array([[5, 10, 30], [10, 50, 80]]))
     assert any(list(line.get_ydata()) == [80, 80] for line in axes.lines)
     assert any(list(line.get_xdata()) == [200, 200] for line in axes.lines)
-    assert {text.get_text() for text in axes.texts} == {"this study: n = 200", "5 pp", "10 pp"}
+    assert {text.get_text() for text in axes.texts} == {"n = 200", "5 pp", "10 pp"}
     note = axes.figure.get_supxlabel().replace("\n", " ")
     assert "n = 200 detects 15.0 pp with 80 % power" in note and "not possible with this share: 40 pp" in note
     with pytest.raises(InputError, match="Several rows for one difference"):
         figures.power_by_entries(pd.concat([power(), power()]))
     with pytest.raises(InputError, match="lacks \\['power'\\]"):
         figures.power_by_entries(power().drop(columns="power"))
+
+
+@pytest.mark.parametrize("n", [None, 20])
+def test_the_power_figure_needs_no_study_and_none_that_could_detect_something(n):
+    table = power().assign(detectable_pp=np.nan)
+    axes = figures.power_by_entries(table, n)
+    assert sum("n = 20" in text.get_text() for text in axes.texts) == (n == 20)
+    assert "detects" not in axes.figure.get_supxlabel()
 
 
 def test_labels_are_spread_no_farther_than_they_must_be():
@@ -464,3 +472,28 @@ def test_tables_refuse_unknown_columns_and_say_when_they_are_empty():
     with pytest.raises(InputError, match="column must be one of"):
         show(rates(), ["arm", "nope"])
     assert str(show(rates().iloc[:0])).endswith("(no rows)")
+
+
+@pytest.mark.parametrize("stem", ["", ".", "..", "a/b", "../a", "a\\b", "a\0", "a\nb", 3])
+def test_a_stem_that_is_no_file_name_is_refused(tmp_path, stem):
+    with pytest.raises(InputError, match="stem must be"):
+        figures.save(figures.rates_by_model(rates()), stem, rates(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_saved_is_said_in_a_sentence(tmp_path):
+    axes = figures.rates_by_model(rates())
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match="cannot be written"):
+        figures.save(axes, "a", rates(), tmp_path / "file")
+    with pytest.raises(InputError, match="table that was drawn"):
+        figures.save(axes, "a", None, tmp_path)
+    with pytest.raises(InputError, match="expected the Axes"):
+        figures.save(None, "a", rates(), tmp_path)
+
+
+@pytest.mark.parametrize("name", [name for name in figures.__all__ if name not in ("Saved", "save", "style")])
+@pytest.mark.parametrize("table", [None, pd.DataFrame(), pd.DataFrame({"a": [1]})])
+def test_every_figure_refuses_another_table(name, table):
+    with pytest.raises(InputError):
+        getattr(figures, name)(table)

@@ -14,9 +14,11 @@ from scipy import stats as scipy_stats
 from scipy.special import logit
 from test_stats import arm, frames, rows
 
+from structmem.comparisons import reductions
 from structmem.errors import InputError
 from structmem.estimands import pooled_differences
 from structmem.interactions import conditional_effects, conditional_words, floor_words, interaction_words
+from structmem.margins import noninferiority
 from structmem.planted import simulated_scores
 from structmem.stats import paired_differences
 
@@ -297,3 +299,26 @@ def test_no_wording_claims_more_than_the_interval(centre, half, better_is_lower)
 def test_wrong_values_are_refused(call, said):
     with pytest.raises(InputError, match=said):
         call(RESULTS)
+
+
+def test_intervals_stay_within_what_a_difference_can_be():
+    rates = pd.DataFrame(
+        [
+            {"model": model, "structure": structure, "failure_rate": rate, "defence": defence}
+            for model, gap in (("a", 0.05), ("b", 0.6))
+            for structure, rate in (("flat", 0.8), ("dynamic", 0.8 - gap))
+            for defence in ("standard", "restrictive")
+        ]
+    )
+    results = simulated_scores(rates, 8)
+    effects = conditional_effects(results, draws=100)
+    for table, most in (
+        (effects, 200),
+        (effects.query("effect == 'conditional effect'"), 100),
+        (pooled_differences(results, draws=100), 100),
+        (noninferiority(results, "cross_domain"), 100),
+        (reductions(results), 100),
+        (paired_differences(results[results["entry_id"].isin(results["entry_id"].unique()[:2])]), 100),
+    ):
+        low, high = (table[name].dropna() for name in ("low_pp", "high_pp"))
+        assert len(low) and low.min() >= -most and high.max() <= most

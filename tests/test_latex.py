@@ -151,3 +151,9 @@ def test_it_compiles(tmp_path):
 
 def test_every_replacement_is_in_the_reader_of_this_test():
     assert {f"{value}" for value in latex._SPECIAL.values()} <= set(PRINTS)
+
+
+def test_a_file_that_cannot_be_written_is_said_in_a_sentence(tmp_path):
+    for path in (tmp_path, tmp_path / "a\0.tex"):
+        with pytest.raises(InputError, match="cannot be written"):
+            save_table(pd.DataFrame({"model": ["m"]}), path)

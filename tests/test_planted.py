@@ -51,9 +51,10 @@ def test_the_rows_are_a_valid_results_table_that_says_simulated(results):
 
 
 def test_an_arm_draws_the_same_whatever_else_is_there():
-    alone = simulated_scores(PUBLISHED.query("structure == 'flat' and model == 'glm-4.7'"), 20)
-    among = simulated_scores(PUBLISHED, 20).query("structure == 'flat' and model == 'simulated/glm-4.7'")
-    assert alone["score"].tolist() == among["score"].tolist()
+    alone = simulated_scores(PUBLISHED.query("structure == 'flat' and model == 'glm-4.7'"), 20, missing=0.2)
+    among = simulated_scores(PUBLISHED, 20, missing=0.2)
+    among = among.query("structure == 'flat' and model == 'simulated/glm-4.7'")
+    pd.testing.assert_series_equal(alone["score"].reset_index(drop=True), among["score"].reset_index(drop=True))
     other = simulated_scores(PUBLISHED.query("structure == 'flat' and model == 'glm-4.7'"), 20, seed=1)
     assert alone["score"].tolist() != other["score"].tolist()
 
@@ -81,3 +82,24 @@ def test_bad_rates_are_refused(change, said):
         simulated_scores(rates.drop(columns="model"))
     with pytest.raises(InputError, match="missing must lie"):
         simulated_scores(rates, missing=1)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"n_entries": 0}, {"n_entries": -3}, {"n_entries": 2.5}, {"n_entries": True}, {"seed": -1}, {"missing": "a"}],
+)
+def test_counts_and_seeds_that_are_none_are_refused(more):
+    rates = pd.DataFrame({"model": ["m"], "structure": ["flat"], "failure_rate": [0.5]})
+    with pytest.raises(InputError):
+        simulated_scores(rates, **more)
+
+
+@pytest.mark.parametrize(
+    "column, value", [("failure_rate", "half"), ("n_entries", None), ("n_entries", 0), ("model", None)]
+)
+def test_rates_with_holes_or_texts_are_refused(column, value):
+    rates = pd.DataFrame({"model": ["m"], "structure": ["flat"], "failure_rate": [0.5], "n_entries": [20]})
+    with pytest.raises(InputError):
+        simulated_scores(rates.assign(**{column: [value]}))
+    with pytest.raises(InputError):
+        simulated_scores(None)

@@ -10,7 +10,7 @@ import pytest
 
 from structmem.agreement import judge_agreement
 from structmem.columns import KEY
-from structmem.data import Entry
+from structmem.data import Entry, Memory
 from structmem.errors import InputError, MissingCall
 from structmem.experiment import run
 from structmem.llm import Client
@@ -166,3 +166,14 @@ def test_recorded_results_hold_no_answers():
         rejudge(
             table, [Entry(e, ("x",), "y", k) for e, k in zip(table["entry_id"], table["failure_type"], strict=True)]
         )
+
+
+def test_entries_with_other_memories_under_the_same_ids_are_refused(answers):
+    changed = [Entry(e.entry_id, (*e.memories, Memory("new", "Keeps bees.")), e.query, e.failure_type) for e in ENTRIES]
+    with pytest.raises(InputError, match="another number of memories"):
+        rejudge(answers, changed, judge="echo")
+    with pytest.raises(InputError, match="echo_threshold"):
+        rejudge(answers, ENTRIES, judge="echo", echo_threshold="a")
+    for none in (None, "abc", [3]):
+        with pytest.raises(InputError, match="entries must be"):
+            rejudge(answers, none, judge="echo")

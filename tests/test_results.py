@@ -535,3 +535,16 @@ class TestSaving:
         with pytest.warns(UserWarning, match="r.new.parquet beside it: .*'high_is_bad' differs"):
             beside = save_results(table({"model": "b", "high_is_bad": False}), path)
         assert read_results(path)["model"].tolist() == ["a"] and read_results(beside)["model"].tolist() == ["b"]
+
+
+@pytest.mark.parametrize("source", [None, 3, {"a": 1}.values(), []])
+def test_what_is_no_source_of_results_is_refused(source):
+    with pytest.raises(InputError, match="expected a file"):
+        read_results(source)
+
+
+def test_a_folder_that_cannot_be_made_is_said_in_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for path in (tmp_path / "file" / "results.csv", tmp_path / "a\0.csv"):
+        with pytest.raises(InputError, match="cannot be written in its folder"):
+            write_results(table(), path)

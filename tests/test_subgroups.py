@@ -14,6 +14,7 @@ from test_stats import arm, echoed, frames, lose, rows
 from structmem.columns import empty_results
 from structmem.comparisons import paired_differences
 from structmem.errors import InputError
+from structmem.planted import simulated_scores
 from structmem.subgroups import _differ, subgroup_differences
 from structmem.tables import show
 
@@ -171,6 +172,16 @@ def test_what_cannot_be_said_is_said():
     lone = arm([1, 0, 1], structure="flat", renderer="xml")
     table = subgroup_differences(labelled(frames(*runs[:2], lone), **labels), "memory_domain", resamples=99)
     assert len(table) == 2
+
+
+def test_an_arm_has_the_same_p_whatever_other_arms_there_are():
+    results = simulated_scores(
+        pd.DataFrame({"model": "m", "structure": ["flat", "fixed", "dynamic"], "failure_rate": [0.6, 0.5, 0.3]}), 40
+    )
+    whole = subgroup_differences(results, "n_memories", resamples=199)
+    alone = subgroup_differences(results[results["structure"] != "fixed"], "n_memories", resamples=199)
+    found = [table.loc[table["arm"] == "dynamic", "subgroups_differ_p"].tolist() for table in (whole, alone)]
+    assert found[0] == found[1] and len(found[0]) == 3
 
 
 def test_echo_no_rows_and_bad_input(study):

@@ -1,5 +1,6 @@
 """Tables say whether they are confirmatory, by which plan, and refuse what is no table."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -54,3 +55,13 @@ def test_the_caption_is_two_paragraphs_of_escaped_html():
 def test_what_is_no_table_is_refused_by_its_type(thing):
     with pytest.raises(InputError, match=type(thing).__name__):
         show(thing)
+
+
+def test_columns_of_ones_own_are_shown_whatever_they_hold():
+    own = pd.DataFrame({"a": [np.array([1]), [2]], "b": [np.str_("x"), np.bool_(True)], "c": [{}, None]})
+    assert "x" in str(show(own)) and "yes" in str(show(own))
+    for bad in (own.rename(columns={"a": 3}), pd.concat([own, own[["b"]]], axis=1)):
+        with pytest.raises(InputError, match="have names"):
+            show(bad)
+    with pytest.raises(InputError, match="list of column names"):
+        show(own, 3)
