@@ -28,9 +28,42 @@ def interval_words(table: pd.DataFrame) -> str:
     return f"95 % intervals ({' / '.join(names)})" if 0 < len(names) <= 2 else "95 % intervals"
 
 
+def data_words(table: pd.DataFrame) -> str:
+    """Whether a table holds simulated results or published rates; empty for other results."""
+    marked = ("model", "judge", "structurer", "analysis_note")
+    found = [table[name].dropna().astype(str) for name in marked if name in table]
+    simulated = any(values.str.contains("simulated").any() for values in found)
+    words = ["simulated results"] if simulated else []
+    return " / ".join([*words, *(["published rates"] if is_published(table) else [])])
+
+
+def is_published(table: pd.DataFrame) -> bool:
+    """Whether rows are rates that others published, or computed from them: such rows hold no entries."""
+    return "source" in table or ("analysis" in table and bool(table["analysis"].eq("descriptive").any()))
+
+
 def analysis_words(table: pd.DataFrame) -> str:
-    """Whether a table is confirmatory, exploratory or descriptive, as its rows say; empty where they do not."""
-    return " / ".join(map(str, table["analysis"].dropna().unique())) if "analysis" in table else ""
+    """What the rows are: simulated or published; confirmatory (if only some are, which), exploratory or descriptive."""
+    kinds = list(map(str, table["analysis"].dropna().unique())) if "analysis" in table else []
+    words = " / ".join(kinds)
+    if "confirmatory" in kinds and len(kinds) > 1:
+        rest = " / ".join(kind for kind in kinds if kind != "confirmatory")
+        words = f"confirmatory: {_which_confirmatory(table)}; the rest {rest}"
+    return "; ".join(filter(None, [data_words(table), words]))
+
+
+def _which_confirmatory(table: pd.DataFrame) -> str:
+    """Names of the confirmatory rows: arm and estimand, and what else it takes to tell them from the others."""
+    shown = table.assign(estimand=table["estimand"].fillna("")) if "estimand" in table else table
+    is_confirmatory = shown["analysis"].eq("confirmatory")
+    names = [name for name in ("arm", "estimand") if name in shown]
+    for more in ("model", "defence", "replicate", "k", None):
+        rows = list(map(tuple, shown[names].astype(str).to_numpy()))
+        planned = list(dict.fromkeys(row for row, yes in zip(rows, is_confirmatory, strict=True) if yes))
+        if not set(planned) & {row for row, yes in zip(rows, is_confirmatory, strict=True) if not yes}:
+            break
+        names += [more] if more in shown else []
+    return " + ".join(", ".join(filter(None, row)) for row in planned)
 
 
 def range_words(table: pd.DataFrame, column: str, names: Iterable[str], unit: str = "%", scale: float = 100) -> str:
@@ -71,22 +104,22 @@ def rates_alt(table: pd.DataFrame, column: str, what: str, note: str = "") -> st
     )
 
 
-def forest_alt(table: pd.DataFrame, pooled: pd.DataFrame, what: str, baseline: str) -> str:
-    """Paired differences by model and arm, and the rows pooled over models."""
+def forest_alt(table: pd.DataFrame, pooled: pd.DataFrame, what: str, baseline: str, paired: bool, ends: str) -> str:
+    """Differences by model and arm, and the rows pooled over models."""
     lines = []
     for row in pooled.to_dict("records"):
         if not pd.isna(row["difference_pp"]):
-            ends = "" if pd.isna(row["low_pp"]) else f" [{signed(row['low_pp'])}, {signed(row['high_pp'])}]"
+            span = "" if pd.isna(row["low_pp"]) else f" [{signed(row['low_pp'])}, {signed(row['high_pp'])}]"
             estimand = f", {row['estimand']}" if row.get("estimand") else ""
-            lines.append(f"{row['arm']}{estimand}: {signed(row['difference_pp'])} pp{ends}")
+            lines.append(f"{row['arm']}{estimand}: {signed(row['difference_pp'])} pp{span}")
     shown = table if len(table) else pooled
     return _sentences(
-        f"Forest plot{_with(interval_words(shown))}: {what}, paired difference from {baseline} in percentage points, "
-        f"for {listed(shown['model'])}, under {listed(shown['arm'])}; below zero means fewer.",
+        f"Forest plot{_with(interval_words(shown))}: {what}, {'paired ' * paired}difference from {baseline} in "
+        f"percentage points, for {listed(shown['model'])}, under {listed(shown['arm'])}; below zero means lower.",
         _n(shown, "row", "n_pairs" if "n_pairs" in shown else "n_entries"),
         range_words(shown, "difference_pp", ("model", "arm"), "pp", 1),
         missing_words(shown, "difference_pp"),
-        f"Over all models (diamonds): {'; '.join(lines)}." if lines else "",
+        f"Over all models ({ends or 'diamonds'}): {'; '.join(lines)}." if lines else "",
     )
 
 
@@ -103,11 +136,11 @@ def tradeoff_alt(leaks: pd.DataFrame, uses: pd.DataFrame, span: float, words: st
     )
 
 
-def heat_alt(table: pd.DataFrame, column: str, what: str, blank: int) -> str:
+def heat_alt(table: pd.DataFrame, column: str, what: str, blank: int, prints_n: bool) -> str:
     """A grid of rates by structure and defence."""
     return _sentences(
         f"Heat map: {what}, for {listed(table['model'])}; columns {listed(table['arm'])}, rows (defences) "
-        f"{listed(table['defence'])}. Each cell prints its rate and n; darker means more.",
+        f"{listed(table['defence'])}. Each cell prints its rate{' and n' * prints_n}; darker means more.",
         _n(table, "cell"),
         range_words(table, column, ("model", "arm", "defence")),
         f"{blank} cells are blank because there is no rate." if blank else "",
@@ -154,7 +187,7 @@ def power_alt(table: pd.DataFrame, own_n: int | None, target: float) -> str:
         f"Lines: power of a paired test over n, the number of entries, from {int(table['n_entries'].min())} to "
         f"{int(table['n_entries'].max())}, one line per true difference; a line marks {100 * target:g} %.",
         f"Of the sizes drawn, {'; '.join(lines)}.",
-        f"This study's n = {own_n:,} entries is marked." if own_n else "",
+        f"n = {own_n:,} is marked." if own_n else "",
     )
 
 

@@ -19,6 +19,7 @@ from .yamlfile import Part, yaml_value
 
 ESTIMANDS = ("these models, new entries", "new models")
 ALL_MODELS = "all models"
+ALPHA = 0.05  # every interval and bound of the package is at 95 %
 EMBEDDING = " (embedding)"
 # Which statistics may not look up (structures lead to models); a test holds the two lists together.
 STRUCTURES = ("flat", "fixed", "dynamic", "tree", "rag")
@@ -52,8 +53,9 @@ class AnalysisPlan:
     test : str
         In words.
     alpha : float
+        0.05, as every interval here is at 95 %; another one is refused.
     resamples, seed : int
-        Of bootstraps.
+        Of bootstraps and of random sign flips, where no others are passed (see `planned_draws`).
     margin_failure_type, margin_reason : str
     margin_pp : float
         For non-inferiority, in percentage points.
@@ -113,7 +115,8 @@ def load_plan(path: str | Path | None = None) -> AnalysisPlan:
     ------
     InputError
         No such file, no YAML, a key that is missing, unknown or there twice, a value of the wrong type, an unknown
-        failure type, structure, estimand or adjustment, a contrast in two families. File and key are named.
+        failure type, structure, estimand or adjustment, another alpha than 0.05, a contrast in two families. File and
+        key are named.
     """
     if not isinstance(path, (str, Path, type(None))):
         raise InputError(f"path must be the path of a YAML file, got {path!r:.80}.")
@@ -124,6 +127,14 @@ def load_plan(path: str | Path | None = None) -> AnalysisPlan:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{str(file)[:200]}: cannot be read ({reason}); expected an analysis plan in YAML.") from None
     return _read(data, file.name)
+
+
+def planned_draws(draws: int | None, seed: int | None) -> tuple[int, int]:
+    """Both as passed; the plan's ``resamples`` and ``seed`` in place of None."""
+    if draws is not None and seed is not None:
+        return draws, seed
+    plan = load_plan()
+    return plan.resamples if draws is None else draws, plan.seed if seed is None else seed
 
 
 @lru_cache(maxsize=8)
@@ -160,7 +171,7 @@ def _plan(root: Part) -> AnalysisPlan:
         thresholds=_read_only({name: _threshold(FAILURE_TYPES[name], part) for name, part in thresholds.items()}),
         estimand=top["estimand"].one_of(ESTIMANDS),
         test=top["test"].text(),
-        alpha=top["alpha"].number(0, 1),
+        alpha=_alpha(top["alpha"]),
         resamples=top["resamples"].whole(1000, 10**9),
         seed=top["seed"].whole(0, 2**63 - 1),
         margin_failure_type=margin["failure_type"].one_of(FAILURE_TYPES),
@@ -172,6 +183,12 @@ def _plan(root: Part) -> AnalysisPlan:
         ),
         exclusions=tuple(_read_only(_exclusion(part)) for part in top["exclusions"].items()),
     )
+
+
+def _alpha(part: Part) -> float:
+    if (alpha := part.number(0, 1)) != ALPHA:
+        raise part.wrong(f"{ALPHA}: every interval and bound here is at 95 %, so another level would change nothing")
+    return alpha
 
 
 def _threshold(kind: FailureType, part: Part) -> int:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from .arms import whole
 from .auditfiles import KEY_FILE_VERSION, check_items, digest, read_key, read_sheet, sheet_text, write_private
-from .columns import ARM, KEY
+from .columns import ARM, KEY, without_answers
 from .data import FAILURE_TYPES, Entry
 from .errors import InputError, choice
 from .outcomes import keep_none
@@ -21,6 +21,7 @@ from .paths import is_file
 from .rejudging import entries_by_id
 from .results import read_results, sort_results, validate
 
+NO_VERDICT = "The echo measure gives no verdict to compare a person's scores with: the import reports no accuracy."
 LONGEST_CELL = 32_767  # Excel cuts a longer cell without a word
 _SETTINGS = tuple(name for name in ARM if name not in ("judge", "judge_model"))
 _ROW_KEY = tuple(name for name in KEY if name not in ("judge", "judge_model"))
@@ -83,6 +84,11 @@ def audit_export(
     -------
     (sheet, key) : Path, Path
 
+    Warns
+    -----
+    UserWarning
+        Answers judged by echo alone, which gives no verdict to compare with; cells that a spreadsheet cuts.
+
     Raises
     ------
     InputError
@@ -131,6 +137,8 @@ def audit_export(
             {"item": item, "row": _row_key(row), "stratum": stratum, "answer_sha256": digest(row["response"])}
             | {"weight": int(population[stratum]) / share[stratum]}
         )
+    if rows["judge"].eq("echo").all():
+        warnings.warn(NO_VERDICT, stacklevel=2)
     facts = {"version": KEY_FILE_VERSION, "sheet": name, "seed": seed, "by": by, "judge": _judge_of(rows)}
     facts |= {"strata": {s: {"rows": int(population[s]), "sampled": share[s]} for s in sorted(share)}, "items": items}
     if cut := sum(len(cell) > LONGEST_CELL for line in lines for cell in line):
@@ -226,10 +234,7 @@ def _judged(results: pd.DataFrame) -> pd.DataFrame:
     if not len(rows):
         raise InputError("results hold no judged answer to sample; judge them first (rejudge).")
     if "response" not in rows or rows["response"].isna().any():
-        raise InputError(
-            "results hold no answers in 'response': recorded results are stored without them. Make the table again "
-            "from the store with run (finished calls are kept)."
-        )
+        raise InputError(f"results hold no answers in 'response': {without_answers(rows)}.")
     if rows.duplicated(list(_ROW_KEY)).any():
         judges = sorted(set(rows["judge"]))
         raise InputError(f"results hold the same answers by several judges {judges}; export one judge's rows.")

@@ -189,3 +189,13 @@ def conform(df: pd.DataFrame) -> pd.DataFrame:
         out[name] = df[name]
     out.attrs = dict(df.attrs)
     return out
+
+
+def without_answers(results: pd.DataFrame) -> str:
+    """Why results have no answers in ``response``, and what to do, in words for an error."""
+    if results["model"].astype(str).str.startswith("simulated").all():
+        return "simulated results have no answers"
+    return (
+        "recorded results are stored without them. Make the table again from the store with run (finished calls are "
+        "kept)"
+    )

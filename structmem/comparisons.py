@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from .analysis_plan import ESTIMANDS
+from .clusters import MOVER, TANGO, mover
 from .errors import InputError
-from .intervals import bounded, clustered_mean, over_models
+from .intervals import bounded, over_models
 from .outcomes import ARM, is_echo, sort_arms
 from .pairing import arm_keys, by_arm, compare, counts_behind, said, shown_keys, tells_apart, with_numbers
 from .stamping import stamped
@@ -84,10 +85,10 @@ def reductions(results: pd.DataFrame, baseline: str = "flat", outcome: str | Non
     """Reduction of the rate against the baseline: per model over its runs, then over models.
 
     A run is one replicate and partition draw. Per model: mean and standard deviation (n − 1) over runs. The interval
-    is about *these models, new entries*: Tango's with one run, a t interval over entries of their mean difference
-    with several. Rows 'all models' hold mean and standard deviation (n − 1) over the models' reductions, each model
-    weighing the same, and a t interval about *new models*, which assumes that the models are exchangeable draws
-    (exploratory with a handful).
+    is about *these models, new entries*: Tango's with one run; with several, those of all runs combined, with the
+    correlations of the runs over entries (MOVER: see ``clusters.mover``), each run weighing the same. Rows
+    'all models' hold mean and standard deviation (n − 1) over the models' reductions, each model weighing the same, and
+    a t interval about *new models*, which assumes that the models are exchangeable draws (exploratory with a handful).
     Arms of another K or threshold have rows of their own. A/A rows come first.
 
     Returns
@@ -111,12 +112,12 @@ def reductions(results: pd.DataFrame, baseline: str = "flat", outcome: str | Non
         units.append([behind[position] for position in group.index])
         low, high, interval = nan, nan, "not available: no pairs"
         if len(found) == 1:
-            low, high, interval = -found["high_pp"].iloc[0], -found["low_pp"].iloc[0], "Tango, paired entries"
+            low, high, interval = -found["high_pp"].iloc[0], -found["low_pp"].iloc[0], TANGO
         elif len(found) > 1:
-            pairs = pd.concat([behind[position].pairs for position in found.index])
-            gain = 100 * (pairs["failed_baseline"] - pairs["failed_arm"]).to_numpy(dtype=float)
-            low, high = bounded(*clustered_mean(gain, pairs["entry_id"].to_numpy()))
-            interval = "t over entries" if not np.isnan(low) else "not available: one entry or no variation"
+            runs = [behind[position].pairs.set_index("entry_id").astype(float) for position in found.index]
+            gains = pd.concat([run["failed_baseline"] - run["failed_arm"] for run in runs], axis=1)
+            ends = mover(gains.to_numpy(), np.full(len(runs), 1 / len(runs)))
+            low, high, interval = 100 * ends[0], 100 * ends[1], MOVER
         rows.append(
             dict(zip(keys, key, strict=True))
             | {"baseline": baseline, "outcome": outcome}

@@ -16,6 +16,7 @@ from .stats import failure_rate
 from .verification import Share, difference, rate_of_arm, rate_of_person, share_of_sum, weighted_share
 
 OF_ACCURACY = "MOVER of weighted Wilson limits"
+FEW = 10  # human failures (or passes) of an arm, below which its sensitivity (or specificity) is not compared
 _NEEDED = ("entry_id", "failure_type", "judge_failed", "human_failed", "stratum", "weight")
 
 
@@ -42,7 +43,8 @@ def judge_accuracy(
         One row per group: ``sensitivity``, ``specificity`` in [0, 1] with ``…_low``, ``…_high`` (95 %, ``interval``);
         ``n_answers`` a person scored, ``n_human_failed``, ``n_human_passed`` of them, ``n_entries``, ``n_empty`` (not
         scored, not used; within a stratum they are taken to be missing at random); ``reason`` where one is missing;
-        ``remark``: whether the arm's errors differ from the baseline's.
+        ``remark``: whether the arm's errors differ from the baseline's, where the person failed (sensitivity) or passed
+        (specificity) at least 10 answers of each.
 
     Raises
     ------
@@ -211,7 +213,12 @@ def _compared(table: pd.DataFrame, context: list[str], baseline: str) -> pd.Data
             words.append(row["remark"])
             continue
         other, said = table[mine].iloc[0], [row["remark"]]
-        for name in ("sensitivity", "specificity"):
+        for name, counted, sort in (
+            ("sensitivity", "n_human_failed", "failures"), ("specificity", "n_human_passed", "passes"),
+        ):  # fmt: skip
+            if (fewest := min(row[counted], other[counted])) < FEW:
+                said.append(f"{name}: too few human {sort} ({fewest}) to compare with {baseline}")
+                continue
             low, high = difference(row[f"_{name}"], other[f"_{name}"])
             if isnan(low):
                 said.append(f"{name}: cannot be compared with {baseline}")

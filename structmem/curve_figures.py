@@ -32,7 +32,7 @@ from .marks import (
 from .tables import failure_type_words
 
 _TESTS = {"mcnemar exact": "exact McNemar test", "score": "score test"}
-_PANELS_WITH_NAMES = 4  # with more panels one legend is calmer than the names in each
+_PANELS_WITH_NAMES = {"page": 4, "column": 3}  # with more panels one legend is calmer than the names in each
 
 
 def failure_by_k(curve: pd.DataFrame, failure_type: str = "cross_domain", width: str = "page") -> np.ndarray:
@@ -59,13 +59,12 @@ def failure_by_k(curve: pd.DataFrame, failure_type: str = "cross_domain", width:
     table = table.assign(model=table["model"] if "model" in table else "all models")
     refuse_twins(table, ["model", "arm", "k"])
     models, arms = list(dict.fromkeys(table["model"])), arms_in_order(table)
-    across = min(len(models), 3 if width == "page" else 1)
+    named = len(models) <= _PANELS_WITH_NAMES[width]
+    across = min(len(models), 3 if width == "page" else 1 if named else 2)
     lines = -(-len(models) // across)
-    named = len(models) <= _PANELS_WITH_NAMES
     wrap = 30 if across == 1 and width == "page" else 15
-    tall = max(
-        1.9 if len(models) == 1 else 1.4, 0.125 * sum(label(arm, wrap).count("\n") + 1 for arm, _ in arms) * named
-    )
+    names_tall = 0.125 * sum(label(arm, wrap).count("\n") + 1 for arm, _ in arms) * named
+    tall = max(1.9 if len(models) == 1 else 1.3 if width == "column" else 1.4, names_tall)
     echo = column == "echo_at_k"
     what = "echo rate" if echo else failure_type_words(failure_type).split(" (")[0]
     kind = FAILURE_TYPES.get(failure_type)
@@ -74,7 +73,10 @@ def failure_by_k(curve: pd.DataFrame, failure_type: str = "cross_domain", width:
     note = said(kay, n_words(table), interval_words(table), analysis_words(table), ECHO_NOTE if echo else "")
     top = 100 * np.nanmax(table[[column, "high"]].to_numpy(dtype=float), initial=0.05)
     with style():
-        heads = [label(model, int((page_width(width) / across - 0.6) / 0.075)) for model in models]
+        heads = [
+            label(model, int((page_width(width) / across - (0.6 if named or width == "page" else 0.35)) / 0.075))
+            for model in models
+        ]
         more = 0.12 * max(head.count("\n") for head in heads)
         height = 0.3 + lines * (tall + 0.5 + more) + 0.25 * (not named) + room(note, width)
         grid = new_axes(width, height, across, lines, squeeze=False, sharex=True, sharey=True)
@@ -96,7 +98,7 @@ def failure_by_k(curve: pd.DataFrame, failure_type: str = "cross_domain", width:
         if not named:
             legend(grid.flat[0], arms)
         _settle(grid.flat[: len(models)], names)
-        tell(grid, curve_alt(table, column, what, counts), ECHO_NOTE if echo else "")
+        tell(grid, curve.iloc[table.index], curve_alt(table, column, what, counts), ECHO_NOTE if echo else "")
     return grid.flatten()[: len(models)]
 
 
@@ -184,7 +186,7 @@ def power_by_entries(power: pd.DataFrame, n: int | None = None, width: str = "pa
             axes.annotate(f"n = {n:,}", (n, 1.0), ha=side, va="bottom", fontsize=7, **at)
         footnote(axes, note)
         _settle([axes], [end_labels(axes, ends, 16)])
-        tell(axes, power_alt(power[power["power"].notna()], n, target), note)
+        tell(axes, power, power_alt(power[power["power"].notna()], n, target), note)
     return axes
 
 

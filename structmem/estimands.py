@@ -10,19 +10,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from .analysis_plan import ESTIMANDS
+from .analysis_plan import ESTIMANDS, planned_draws
 from .intervals import MOST_SIGN_FLIPS, bounded, over_models
 from .outcomes import is_echo
 from .pairing import Behind, by_arm, compare, said, shown_keys, with_numbers
-from .resampling import (
-    DRAWS,
-    check_draws,
-    few_entries,
-    multinomial,
-    percentile_interval,
-    resampled_means,
-    sign_flips,
-)  # fmt: skip
+from .resampling import check_draws, few_entries, multinomial, percentile_interval, resampled_means, sign_flips
 from .stamping import stamped
 
 THESE_MODELS, NEW_MODELS = ESTIMANDS
@@ -37,7 +29,11 @@ _ESTIMATE = (
 
 
 def pooled_differences(
-    results: pd.DataFrame, baseline: str = "flat", outcome: str | None = None, draws: int = DRAWS, seed: int = 0
+    results: pd.DataFrame,
+    baseline: str = "flat",
+    outcome: str | None = None,
+    draws: int | None = None,
+    seed: int | None = None,
 ) -> pd.DataFrame:
     """Mean over models of each arm's paired difference, for two named estimands that answer two questions.
 
@@ -64,8 +60,9 @@ def pooled_differences(
         A structure in the results.
     outcome : 'failure', 'echo' or None
         As in ``paired_differences``.
-    draws, seed : int
-        Of the bootstrap and of sign flips that are too many to enumerate; at least 100 draws.
+    draws, seed : int, optional
+        Of the bootstrap and of sign flips that are too many to enumerate; at least 100 draws. Default: the analysis
+        plan's ``resamples`` and ``seed``. The interval's name shows the number of draws.
 
     Returns
     -------
@@ -83,6 +80,7 @@ def pooled_differences(
     InputError
         As ``paired_differences``; also for draws or a seed that are none.
     """
+    draws, seed = planned_draws(draws, seed)
     check_draws(draws, seed)
     rows, keys = [], ["failure_type", "arm"]
     for cells in _cells(results, baseline, outcome):
@@ -96,9 +94,18 @@ def pooled_differences(
 
 
 def leave_one_model_out(
-    results: pd.DataFrame, baseline: str = "flat", outcome: str | None = None, draws: int = DRAWS, seed: int = 0
+    results: pd.DataFrame,
+    baseline: str = "flat",
+    outcome: str | None = None,
+    draws: int | None = None,
+    seed: int | None = None,
 ) -> pd.DataFrame:
     """Both estimands of ``pooled_differences`` with each model left out in turn: whether one model carries the result.
+
+    Parameters
+    ----------
+    results, baseline, outcome, draws, seed
+        As in ``pooled_differences``.
 
     Returns
     -------
@@ -111,6 +118,7 @@ def leave_one_model_out(
     InputError
         As ``pooled_differences``.
     """
+    draws, seed = planned_draws(draws, seed)
     check_draws(draws, seed)
     rows, keys = [], ["failure_type", "arm"]
     for cells in _cells(results, baseline, outcome):

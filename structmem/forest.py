@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from .alttext import analysis_words, forest_alt, interval_words, n_words
+from .alttext import analysis_words, forest_alt, interval_words, is_published, n_words
 from .house import GREY, new_axes, structure_style, style, tell
 from .marks import (
     ECHO_NOTE,
@@ -16,6 +16,7 @@ from .marks import (
     difference_text,
     footnote,
     generations,
+    models_in_order,
     name_rows,
     needs,
     of_type,
@@ -64,20 +65,23 @@ def paired_forest(differences: pd.DataFrame, failure_type: str = "cross_domain",
         is_summary_of_one = is_pooled & (pd.to_numeric(table["n_models"]).fillna(2) <= 1)
         table, is_pooled = table[~is_summary_of_one], is_pooled[~is_summary_of_one]
     models, pooled = table[~is_pooled], _with_estimand(table[is_pooled])
+    models = pd.concat([models[models["model"] == model] for model in models_in_order(models)] or [models])
     echo = "outcome" in table and (table["outcome"] == "echo").any()
     baseline = table["baseline"].iloc[0] if "baseline" in table else "flat"
     one_model = models["model"].nunique() == 1
+    diamonds = _diamonds(pooled)
     note = said(
         models["model"].iloc[0] if one_model else "",
         n_words(models, "n_pairs" if "n_pairs" in models else "n_entries"),
         interval_words(models),
-        analysis_words(table),
-        _diamonds(pooled),
+        analysis_words(table.assign(estimand=pooled["estimand"])),
+        diamonds,
         _note(table, echo, baseline),
     )
     with style():
         rows = _all_rows(models, pooled, not one_model or len(pooled) > 0, width)
-        axes = new_axes(width, 0.65 + 0.18 * (rows["y"].max() + 1) + room(note, width))
+        per_row = 0.18 if width == "page" else 0.15
+        axes = new_axes(width, 0.65 + per_row * (rows["y"].max() + 1) + room(note, width))
         axes.axvline(0, color="#404040", linewidth=0.7, zorder=1)
         for row in rows[rows["arm"].notna()].to_dict("records"):
             _draw(axes, row, width)
@@ -90,19 +94,23 @@ def paired_forest(differences: pd.DataFrame, failure_type: str = "cross_domain",
         axes.xaxis.set_major_locator(MaxNLocator(9 if width == "page" else 5, steps=[1, 2, 5, 10]))
         axes.grid(axis="x")
         what = "echo rate" if echo else failure_type_words(failure_type, generations(table))
-        by_entry = ", paired" if {"n_pairs", "n_runs"} & set(table) else ""  # published rates hold no entries
-        x_label(axes, f"{what}: difference from {baseline}{by_entry} (pp)")
-        axes.set_title(f"← fewer than {baseline}", fontsize=7, color=GREY)
-        axes.set_title("more →", fontsize=7, color=GREY, loc="right")
+        paired = not is_published(table) and bool({"n_pairs", "n_runs"} & set(table))
+        x_label(axes, f"{what}: difference from {baseline}{', paired' * paired} (pp)")
+        axes.set_title(f"← lower than {baseline}", fontsize=7, color=GREY)
+        axes.set_title("higher →", fontsize=7, color=GREY, loc="right")
         footnote(axes, note)
-        tell(axes, forest_alt(models, pooled, what, baseline), _note(table, echo, baseline))
+        told = forest_alt(models, pooled, what, baseline, paired, diamonds)
+        tell(axes, differences.iloc[table.index], told, _note(table, echo, baseline))
     return axes
 
 
 def _with_estimand(pooled: pd.DataFrame) -> pd.DataFrame:
     """Summaries over models that do not name their estimand are t intervals over models: it is 'new models'."""
     named = pooled["estimand"] if "estimand" in pooled else pd.Series(np.nan, pooled.index, dtype=object)
-    named = named.where(named.notna() & named.ne(""), "new models")
+    is_named = named.notna() & named.ne("")
+    named = named.where(is_named, "new models")
+    if not is_named.any() and "t_p" in pooled and "interval" not in pooled:
+        pooled = pooled.assign(interval="t")
     runs = pooled["unit"].eq("entry, then run") if "unit" in pooled else pd.Series(False, pooled.index)
     return pooled.assign(estimand=named.where(~runs, named + " and runs"))
 
@@ -141,6 +149,8 @@ def _diamonds(pooled: pd.DataFrame) -> str:
     if not len(pooled):
         return ""
     models = n_words(pooled, "n_models", "models").removeprefix("n = ") or "all models"
+    if "interval" in pooled and pooled["interval"].eq("t").all():
+        return f"diamonds: 95 % t intervals over {models}"
     return ", ".join(filter(None, [f"diamonds: {models}", interval_words(pooled[["low_pp", "high_pp"]])]))
 
 

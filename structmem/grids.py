@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from .alttext import analysis_words, heat_alt, scores_alt
+from .alttext import analysis_words, heat_alt, n_words, scores_alt
 from .data import FAILURE_TYPES
 from .errors import InputError
 from .house import GREY, label, new_axes, page_width, printable, shades, style, tell
@@ -19,6 +19,7 @@ from .marks import (
     generations,
     label_outer,
     legend_above,
+    models_in_order,
     name_rows,
     needs,
     of_type,
@@ -37,7 +38,7 @@ _TALLEST = 8.5  # inches of a printed page
 
 
 def structure_by_defence(rates: pd.DataFrame, failure_type: str = "cross_domain", width: str = "page") -> np.ndarray:
-    """Rates as a grid of structures and defences, a panel per model; each cell prints its rate and its n.
+    """Rates as a grid of structures and defences, a panel per model; cells print the rate, and n where it varies.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def structure_by_defence(rates: pd.DataFrame, failure_type: str = "cross_domain"
         raise InputError("The table lacks the column 'defence'; expected rates by model, structure and defence.")
     table = table[~table["arm"].str.endswith("(A/A)")]
     refuse_twins(table, ["model", "arm", "defence"])
-    models = list(dict.fromkeys(table["model"]))
+    models = models_in_order(table)
     defences = sorted(dict.fromkeys(table["defence"]), key=lambda name: name != "standard")
     arms = [arm for arm, _ in arms_in_order(table)]
     inside = page_width(width) - 0.95
@@ -72,7 +73,11 @@ def structure_by_defence(rates: pd.DataFrame, failure_type: str = "cross_domain"
     lines = -(-len(models) // across)
     names, turned = _column_names(arms, cell)
     what = rate_words(table, column, failure_type)
-    note = said(f"in each cell: {what} in %, under it the number of entries", f"{DASH}: no rate", analysis_words(table))
+    counts = table["n_entries"] if "n_entries" in table else pd.Series(dtype=float)
+    one_n = counts.notna().all() and counts.nunique() == 1
+    inside_cells = f"in each cell: {what} in %" + ", under it the number of entries" * (not one_n)
+    every = f"{n_words(table)} in every cell" if one_n else ""
+    note = said(inside_cells, every, f"{DASH}: no rate", analysis_words(table))
     with style():
         below = 0.055 * max(map(len, "\n".join(names).split("\n"))) if turned else 0.11 * max(map(_lines, names))
         ends = 2 if lines > 1 and len(models) % across else 1  # lines under which the names of columns stand
@@ -92,7 +97,7 @@ def structure_by_defence(rates: pd.DataFrame, failure_type: str = "cross_domain"
             for y, defence in enumerate(defences):
                 for x, arm in enumerate(arms):
                     row = cells.loc[(defence, arm)] if (defence, arm) in cells.index else None
-                    _cell(axes, x, y, row, column, cell)
+                    _cell(axes, x, y, row, column, cell, not one_n)
             axes.set_title(head)
             axes.set_xlim(-0.5, len(arms) - 0.5)
             axes.set_ylim(len(defences) - 0.5, -0.5)
@@ -103,7 +108,7 @@ def structure_by_defence(rates: pd.DataFrame, failure_type: str = "cross_domain"
         label_outer(grid, len(models))
         footnote(grid.flat[0], note)
         blank = len(models) * len(defences) * len(arms) - int(table[column].notna().sum())
-        tell(grid, heat_alt(table, column, what, blank))
+        tell(grid, rates.iloc[table.index], heat_alt(table, column, what, blank, not one_n))
     return grid.flatten()[: len(models)]
 
 
@@ -126,7 +131,7 @@ def _column_names(arms: list[str], cell: float) -> tuple[list[str], bool]:
     return [label(arm, 34 if cell > 0.26 else 70) for arm in arms], True
 
 
-def _cell(axes: Axes, x: int, y: int, row: pd.Series | None, column: str, width: float) -> None:
+def _cell(axes: Axes, x: int, y: int, row: pd.Series | None, column: str, width: float, with_n: bool) -> None:
     rate = np.nan if row is None else row[column]
     blank = {"facecolor": "white", "edgecolor": "#C4C4C4", "hatch": "////", "linewidth": 0.0}
     ((shade, on_shade),) = shades([0.0 if np.isnan(rate) else float(rate)])
@@ -134,7 +139,7 @@ def _cell(axes: Axes, x: int, y: int, row: pd.Series | None, column: str, width:
     axes.add_artist(Rectangle((x - 0.5, y - 0.5), 1, 1, in_layout=False, **how))
     centred = {"ha": "center", "va": "center", "color": on_shade, "in_layout": False}
     number = DASH if np.isnan(rate) else f"{100 * rate:.{int(width > 0.23 and rate < 1)}f}"
-    n = "" if row is None or pd.isna(row.get("n_entries")) else f"{int(row['n_entries']):d}"
+    n = "" if not with_n or row is None or pd.isna(row.get("n_entries")) else f"{int(row['n_entries']):d}"
     box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"} if np.isnan(rate) else None
     axes.text(x, y - (0.17 if n else 0), number, fontsize=7, bbox=box, **centred)
     if n:
@@ -179,7 +184,7 @@ def score_bars(scores: pd.DataFrame, failure_type: str = "cross_domain", width: 
         colours = _score_shades(values)
         named = [(value, f"{'score ' * (value == values[0])}{value}") for value in values]
         legend_above(axes, [Patch(facecolor=colours[value][0], label=name) for value, name in named])
-        tell(axes, scores_alt(arms, what, f"{rule[:1].upper()}{rule[1:]}."))
+        tell(axes, scores.iloc[table.index], scores_alt(arms, what, f"{rule[:1].upper()}{rule[1:]}."))
     return axes
 
 

@@ -12,7 +12,7 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from .columns import KEY
+from .columns import KEY, without_answers
 from .errors import InputError, choice
 from .intervals import clustered_mean, wilson_clustered
 from .outcomes import NONE, OF_STRUCTURE, check_results, display_structure, keep_none, sort_arms
@@ -61,10 +61,7 @@ def heading_share(results: pd.DataFrame, baseline: str = "flat") -> pd.DataFrame
         )
     answered = results[results["status"] != "no_response"]
     if len(answered) and ("response" not in answered or answered["response"].isna().all()):
-        raise InputError(
-            "results hold no answers in 'response': recorded results are stored without them. Make the table again "
-            "from the store with run (finished calls are kept)."
-        )
+        raise InputError(f"results hold no answers in 'response': {without_answers(answered)}.")
     if len(answered) and baseline not in set(answered["structure"]):
         raise choice("baseline", baseline, set(answered["structure"]))
     key = [name for name in _ROW if name in answered]

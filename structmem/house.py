@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from .alttext import data_words
 from .errors import InputError, choice
 from .glyphs import FONT, draw_only_known_glyphs, text_width
 from .paths import in_project, writing
@@ -121,9 +122,11 @@ def figure_of(drawn) -> Figure:
     return first.figure
 
 
-def tell(drawn, *sentences: str) -> None:
-    """Keep with a figure what it shows in plain words, for readers who cannot see it."""
-    told = [printable(sentence) for sentence in sentences if sentence]
+def tell(drawn, rows: pd.DataFrame, *sentences: str) -> None:
+    """Keep with a figure the rows it shows, and what it shows in plain words, for readers who cannot see it."""
+    data = data_words(rows)
+    told = [printable(sentence) for sentence in (*sentences, f"The data: {data}" if data else "") if sentence]
+    figure_of(drawn).drawn_rows = rows
     figure_of(drawn).alt_text = " ".join(text if text.endswith((".", "…")) else f"{text}." for text in told)
 
 
@@ -161,7 +164,7 @@ def save(drawn, stem: str, data: pd.DataFrame, folder: str | Path = "figures") -
     stem : str
         File name without ending.
     data : DataFrame
-        The table that was drawn.
+        The table that was drawn. Rows of it that the figure does not show are not written.
     folder : path
         Made if missing; a relative path counts from the project folder.
 
@@ -201,7 +204,8 @@ def save(drawn, stem: str, data: pd.DataFrame, folder: str | Path = "figures") -
     with writing(folder, f"{stem}.txt") as file:
         file.write_text(f"{alt}\n", encoding="utf-8")
     with writing(folder, f"{stem}.csv") as file:
-        data.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
+        shown = getattr(figure, "drawn_rows", data)
+        shown.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close(figure)
     return Saved(stem, folder, alt)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from .analysis_plan import planned_draws
 from .clusters import NOTHING, Arm, Effect, Interval, exploratory, mean_effect, over_new_models, paired_arms, told
 from .comparisons import ALL_MODELS
 from .errors import choice
@@ -15,7 +16,7 @@ from .estimands import ENTRY, MODEL, NEW_MODELS, THESE_MODELS
 from .intervals import LEVEL, bounded
 from .outcomes import is_echo, sort_arms
 from .pairing import said, shown_keys, with_numbers
-from .resampling import DRAWS, check_draws
+from .resampling import check_draws
 from .stamping import stamped
 
 CONDITIONAL, INTERACTION = "conditional effect", "interaction"
@@ -28,8 +29,8 @@ def conditional_effects(
     reference: str = "standard",
     baseline: str = "flat",
     outcome: str | None = None,
-    draws: int = DRAWS,
-    seed: int = 0,
+    draws: int | None = None,
+    seed: int | None = None,
 ) -> pd.DataFrame:
     """What a structure changes under each defence, and how much of that differs from the reference defence.
 
@@ -48,8 +49,9 @@ def conditional_effects(
         A structure in the results.
     outcome : 'failure', 'echo' or None
         As in ``paired_differences``.
-    draws, seed : int
-        Of the bootstrap.
+    draws, seed : int, optional
+        Of the bootstrap. Default: the analysis plan's ``resamples`` and ``seed``. The interval's name shows the number
+        of draws.
 
     Returns
     -------
@@ -72,6 +74,7 @@ def conditional_effects(
     InputError
         As ``paired_differences``; results without a defence column, a reference that they lack.
     """
+    draws, seed = planned_draws(draws, seed)
     check_draws(draws, seed)
     outcome = outcome or ("echo" if is_echo(results) else "failure")
     if len(results):

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from .alttext import marks_alt
+from .alttext import data_words, marks_alt
 from .house import label, new_axes, structure_style, style, tell
 from .marks import (
     banded,
+    footnote,
     legend,
     marker,
     name_rows,
@@ -18,6 +19,7 @@ from .marks import (
     percent_axis,
     point,
     refuse_twins,
+    room,
     with_arm,
     x_label,
 )
@@ -39,8 +41,9 @@ def domain_fill(fill: pd.DataFrame, width: str = "page") -> Axes:
     arms = list(dict.fromkeys(zip(table["arm"], table["structure"], strict=True)))
     names = [label(domain, name_width(width)) for domain in domains]
     lines = sum(name.count("\n") + 1 for name in names)
+    note = data_words(table)
     with style():
-        axes = new_axes(width, 0.85 + 0.17 * max(lines, len(domains)) * max(1.0, 0.45 * len(arms)))
+        axes = new_axes(width, 0.85 + 0.17 * max(lines, len(domains)) * max(1.0, 0.45 * len(arms)) + room(note, width))
         height = 0.7 / len(arms)
         for index, (arm, structure) in enumerate(arms):
             rows = table[table["arm"] == arm].set_index("domain")["share"].reindex(domains)
@@ -51,8 +54,9 @@ def domain_fill(fill: pd.DataFrame, width: str = "page") -> Axes:
         axes.set_ylim(len(domains) - 0.4, -0.6)
         axes.set_xlim(0, max(5.0, 108 * table["share"].max()))
         percent_axis(axes, "share of memories")
+        footnote(axes, note)
         legend(axes, arms)
-        tell(axes, marks_alt(table, "share", "share of all memories in each domain", ("domain", "arm"), "%", 100))
+        tell(axes, fill, marks_alt(table, "share", "share of all memories in each domain", ("domain", "arm"), "%", 100))
     return axes
 
 
@@ -69,15 +73,19 @@ def tokens_added(tokens: pd.DataFrame, width: str = "page") -> Axes:
     needs(table, "tokens_added")
     table = table.assign(model=table["renderer"] if "renderer" in table else "", low=table.get("low", np.nan))
     table["high"] = table.get("high", np.nan)
+    note = data_words(tokens)
     with style():
         rows = banded(table, table["model"].nunique() > 1, width)
-        axes = new_axes(width, 0.6 + 0.17 * (rows["y"].max() + 1))
+        axes = new_axes(width, 0.6 + 0.17 * (rows["y"].max() + 1) + room(note, width))
         axes.axvline(0, color="#404040", linewidth=0.7, zorder=1)
         for row in rows[rows["arm"].notna()].to_dict("records"):
             point(axes, row["y"], row["tokens_added"], row["low"], row["high"], row)
         name_rows(axes, rows)
         axes.grid(axis="x")
         x_label(axes, "tokens added to the flat list, per entry")
+        footnote(axes, note)
         names = ("model", "arm") if table["model"].nunique() > 1 else ("arm",)
-        tell(axes, marks_alt(table, "tokens_added", "tokens added to the flat list, per entry", names, "tokens"))
+        tell(
+            axes, tokens, marks_alt(table, "tokens_added", "tokens added to the flat list, per entry", names, "tokens")
+        )
     return axes

@@ -10,9 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from .alttext import is_published
 from .errors import InputError
 from .house import GREY, label, page_width, structure_style
 from .outcomes import STRUCTURE_ORDER, display_structure, setting_words, told_apart
+from .published import load_published
 from .tables import failure_type_words, signed
 
 SMALL = 6.5  # points; nothing in a figure is smaller
@@ -28,8 +30,9 @@ def needs(table: object, *columns: str) -> None:
 
 
 def of_type(table: pd.DataFrame, failure_type: str) -> pd.DataFrame:
-    """The rows of one failure type, or an error that says which there are."""
+    """The rows of one failure type, or an error that says which there are; the index counts the rows of the table."""
     needs(table)
+    table = table.reset_index(drop=True)
     if not len(table):
         raise InputError("There is nothing to draw: the table has no rows.")
     needs(table, "failure_type")
@@ -60,7 +63,7 @@ def with_arm(table: pd.DataFrame) -> pd.DataFrame:
     """The table with both the display name of each arm and its structure."""
     needs(table)
     needs(table, *([] if "arm" in table else ["structure"]))
-    table = table.reset_index(drop=True)
+    table = table.copy() if table.index.is_unique else table.reset_index(drop=True)
     if "arm" not in table:
         table.insert(table.columns.get_loc("structure") + 1, "arm", np.nan)
     if "structure" not in table:
@@ -71,6 +74,16 @@ def with_arm(table: pd.DataFrame) -> pd.DataFrame:
         arm=[display_structure(structure, who) if pd.isna(arm) else arm for arm, structure, who in rows],
         structure=[arm.split(" (")[0] if pd.isna(structure) else structure for arm, structure, _ in rows],
     )
+
+
+def models_in_order(table: pd.DataFrame) -> list[str]:
+    """Models in the order of the table; of published rates always by their flat leakage, the highest first."""
+    models = list(dict.fromkeys(table["model"]))
+    if not is_published(table):
+        return models
+    flat = load_published().query("structure == 'flat' and defence == 'standard' and failure_type == 'cross_domain'")
+    rates = dict(zip(flat["model"], flat["failure_rate"], strict=True))
+    return sorted(models, key=lambda model: -rates.get(model, -1.0))
 
 
 def refuse_twins(table: pd.DataFrame, columns: list[str]) -> None:
@@ -112,7 +125,8 @@ def name_rows(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set_yticks(rows["y"], rows["name"])
     for tick, head in zip(axes.get_yticklabels(), rows["arm"].isna(), strict=True):
         tick.set_fontweight("bold" if head else "normal")
-    axes.set_ylim(rows["y"].max() + 0.6, -0.6)
+    last = rows.loc[rows["y"].idxmax()]
+    axes.set_ylim(last["y"] + 0.6 + 0.35 * last["name"].count("\n"), -0.6)
 
 
 def point(axes: Axes, y: float, x: float, low: float, high: float, row: dict, hollow: bool = False) -> None:

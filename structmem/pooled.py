@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import gammaln
 
+from .analysis_plan import planned_draws
 from .outcomes import is_echo
 from .pairing import Behind, by_arm, compare, said, shown_keys, with_numbers
-from .resampling import DRAWS, check_draws, few_entries, percentile_interval, resampled_sums, sign_flips
+from .resampling import check_draws, few_entries, percentile_interval, resampled_sums, sign_flips
 from .stamping import stamped
 
 GEE, CONDITIONAL = "GEE", "conditional logistic"
@@ -23,7 +24,11 @@ _COLUMNS = (
 
 
 def logistic_effects(
-    results: pd.DataFrame, baseline: str = "flat", outcome: str | None = None, draws: int = DRAWS, seed: int = 0
+    results: pd.DataFrame,
+    baseline: str = "flat",
+    outcome: str | None = None,
+    draws: int | None = None,
+    seed: int | None = None,
 ) -> pd.DataFrame:
     """Each arm's odds ratio against the baseline over all models, respecting that the same entries meet every model.
 
@@ -41,7 +46,7 @@ def logistic_effects(
     Parameters
     ----------
     results, baseline, outcome, draws, seed
-        As in ``pooled_differences``.
+        As in ``pooled_differences``: the analysis plan's draws and seed by default.
 
     Returns
     -------
@@ -58,6 +63,7 @@ def logistic_effects(
     InputError
         As ``pooled_differences``.
     """
+    draws, seed = planned_draws(draws, seed)
     check_draws(draws, seed)
     outcome = outcome or ("echo" if is_echo(results) else "failure")
     verb = {"failure": "fails", "echo": "echoes"}[outcome]

@@ -40,7 +40,8 @@ def load_published() -> pd.DataFrame:
     DataFrame
         One row per model × structure × defence × failure_type: ``failure_rate_pct`` as published, ``failure_rate`` in
         [0, 1], ``low``, ``high`` (95 % Wilson interval at ``n_entries``, computed here, not published),
-        ``n_generations``, ``threshold``, ``source`` (see ``structmem/published/SOURCES.md``) and ``note``. Cells that
+        ``n_generations``, ``threshold``, ``source`` (see ``structmem/published/SOURCES.md``) and ``note``. Nine rates
+        fit 199 entries and not the stated 200: their ``n_entries`` is inferred, and their ``note`` says so. Cells that
         were not published are absent.
     """
     table = grid().copy()

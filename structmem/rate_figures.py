@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from .alttext import analysis_words, interval_words, n_words, rates_alt
+from .alttext import analysis_words, interval_words, is_published, n_words, rates_alt
 from .errors import InputError
 from .house import label, new_axes, style, tell
 from .marks import (
@@ -17,6 +17,7 @@ from .marks import (
     footnote,
     label_outer,
     legend,
+    models_in_order,
     name_rows,
     percent_axis,
     point,
@@ -66,7 +67,7 @@ def rates_by_model(rates: pd.DataFrame, failure_type: str = "cross_domain", widt
         if one_model:
             axes.set_title(label(table["model"].iloc[0], 70 if width == "page" else 34))
         footnote(axes, note)
-        tell(axes, rates_alt(table, column, what, _rates_note(table, column)))
+        tell(axes, rates.iloc[table.index], rates_alt(table, column, what, _rates_note(table, column)))
     return axes
 
 
@@ -87,7 +88,8 @@ def published_rates(
     table = table[table["defence"] == defence]
     if not len(table):
         raise InputError(f"No published {failure_type} rates under defence {defence!r}.")
-    return _by_model(table, column, f"published {rate_words(table, column, failure_type)}", width)[0]
+    what = f"published {rate_words(table, column, failure_type)}"
+    return _by_model(published.iloc[table.index], table, column, what, width)[0]
 
 
 def sycophancy_ceiling(rates: pd.DataFrame, width: str = "page") -> np.ndarray:
@@ -107,16 +109,18 @@ def sycophancy_ceiling(rates: pd.DataFrame, width: str = "page") -> np.ndarray:
         One per defence, in the order of the table.
     """
     table, column = rate_rows(rates, "sycophancy")
-    return _by_model(table, column, rate_words(table, column, "sycophancy"), width)
+    return _by_model(rates.iloc[table.index], table, column, rate_words(table, column, "sycophancy"), width)
 
 
-def _by_model(table: pd.DataFrame, column: str, what: str, width: str) -> np.ndarray:
+def _by_model(drawn: pd.DataFrame, table: pd.DataFrame, column: str, what: str, width: str) -> np.ndarray:
     """Panels per defence of models × arms; zoomed, with the ceiling shaded, if the rates are of sycophancy."""
     defences = list(dict.fromkeys(table["defence"])) if "defence" in table else ["standard"]
     table = table if "defence" in table else table.assign(defence="standard")
     refuse_twins(table, ["defence", "model", "arm"])
-    flat = table[table["arm"] == "flat"].drop_duplicates("model").set_index("model")[column]
-    models = sorted(dict.fromkeys(table["model"]), key=lambda model: np.nan_to_num(flat.get(model, -1.0), nan=-1.0))
+    models = models_in_order(table)[::-1]  # the first on top
+    if not is_published(table):
+        flat = table[table["arm"] == "flat"].drop_duplicates("model").set_index("model")[column]
+        models = sorted(dict.fromkeys(table["model"]), key=lambda model: np.nan_to_num(flat.get(model, -1.0), nan=-1.0))
     arms = arms_in_order(table)
     ceiling = set(table["failure_type"]) == {"sycophancy"}
     least = 100 * np.nanmin(table[[column, "low"]].to_numpy(dtype=float), initial=1.0)
@@ -148,7 +152,8 @@ def _by_model(table: pd.DataFrame, column: str, what: str, width: str) -> np.nda
         footnote(grid.flat[0], note)
         legend(grid.flat[0], arms)
         of = f"{what}, under the defences {', '.join(map(str, defences))}" if len(defences) > 1 else what
-        tell(grid, rates_alt(table, column, of, said(shade, f"the axis starts at {start:g} %" if start else "")))
+        note = said(shade, f"the axis starts at {start:g} %" if start else "")
+        tell(grid, drawn, rates_alt(table, column, of, note))
     return grid.flatten()[: len(defences)]
 
 

@@ -14,6 +14,7 @@ from .intervals import minimum_detectable_pp
 from .missing import in_words, rows_gone, why_missing
 from .outcomes import is_echo, setting_words, told_apart
 from .stats import echo_rate, failure_rate
+from .tables import bound, signed
 
 
 def rates(results: pd.DataFrame, by=("model", "structure")) -> pd.DataFrame:
@@ -48,6 +49,9 @@ def cautious_reading(results: pd.DataFrame, differences: pd.DataFrame) -> None:
         return
     for (model, failure_type), table in differences.groupby(["model", "failure_type"], sort=False):
         _read(f"{model}, {failure_type}", table)
+    n_tests = int((~differences["arm"].str.contains("A/A") & (differences["n_pairs"] > 0)).sum())
+    if n_tests > 1:
+        print(f"{n_tests} comparisons are read one by one; `adjusted` says what is left of them together.")
 
 
 def _read(what: str, table: pd.DataFrame) -> None:
@@ -79,10 +83,20 @@ def _read(what: str, table: pd.DataFrame) -> None:
         if "A/A" in row.arm:
             verdict = "noise between two runs of the same arm"
         else:
-            apart = row.low_pp > 0 or row.high_pp < 0
-            verdict = "differs from the baseline" if apart else "is not distinguishable from the baseline"
-        numbers = f"{row.difference_pp:+.1f} pp [{row.low_pp:+.1f}, {row.high_pp:+.1f}]".replace("-", "−")
+            verdict = _verdict(row)
+        numbers = f"{signed(row.difference_pp)} pp [{bound(row.low_pp)}, {bound(row.high_pp)}]"
         print(f"  {name}: {numbers}, {verdict}")
+
+
+def _verdict(row) -> str:
+    """Found only where the interval and the exact test agree; neither is adjusted for the number of rows."""
+    apart = row.low_pp > 0 or row.high_pp < 0
+    p = getattr(row, "mcnemar_p", math.nan)
+    if apart and p >= 0.05:
+        return f"at the edge: the interval excludes 0, the exact test does not reject (p = {p:.3f})"
+    if not apart and p < 0.05:
+        return f"at the edge: the interval holds 0, the exact test rejects (p = {p:.3f})"
+    return "differs from the baseline" if apart else "is not distinguishable from the baseline"
 
 
 SHORT_WORDS = 12

@@ -15,7 +15,7 @@ import pandas as pd
 from . import background
 from .arms import whole
 from .calls import asked, canonical, model_label
-from .columns import KEY, conform
+from .columns import KEY, conform, without_answers
 from .data import Entry
 from .echo import ECHO_THRESHOLD
 from .errors import BudgetReached, InputError, MissingCall, SetupError, StoreError, StructmemError
@@ -163,8 +163,8 @@ def _entries_of(results: pd.DataFrame, entries: Iterable[Entry]) -> dict[str, En
     texts = results["response"] if "response" in results else pd.Series(None, results.index, dtype=object)
     if lost := int((answered & texts.isna()).sum()):
         raise InputError(
-            f"{lost} of {int(answered.sum())} answered rows hold no text in 'response': recorded results are stored "
-            "without it. Make the table again from the store with run (finished calls are kept), then judge that."
+            f"{lost} of {int(answered.sum())} answered rows hold no text in 'response': "
+            f"{without_answers(results[answered])}."
         )
     counted = results[["entry_id", "n_memories"]].dropna().drop_duplicates().itertuples(index=False, name=None)
     if changed := [entry for entry, n in counted if len(known[entry].memories) != n]:

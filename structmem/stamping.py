@@ -109,7 +109,7 @@ class _Behind:
         if self.drawn not in (None, (plan.resamples, plan.seed)) and row.get("estimand") == plan.estimand:
             draws, seed = self.drawn
             found.append(f"{draws:,} draws with seed {seed}, planned {plan.resamples:,} with seed {plan.seed}")
-        found += [f"{name} is a subgroup, the plan has none" for name in self.subgroups if not _is_missing(row[name])]
+        found += [f"by {name}, which the plan does not have" for name in self.subgroups if not _is_missing(row[name])]
         for name, planned in plan.settings.items():
             # Nobody sorts a flat list, so that a baseline may have no structurer.
             values = {line.get(name) or "not known" for line in lines if line.get(name) or name not in _OF_STRUCTURE}

@@ -30,7 +30,7 @@ _INTERVALS = {
     "beneficial_difference_pp": ("beneficial_low_pp", "beneficial_high_pp"),
     "shift_difference_pp": ("shift_low_pp", "shift_high_pp"), "coefficient": ("low", "high"),
 }  # fmt: skip
-_NOTES = ("reason", "remark", "warning", "note", "analysis_note")
+_NOTES = ("reason", "remark", "warning", "note", "test", "adjustment", "margin_reason", "analysis_note")
 # Shown on request only: a table has to fit a page.
 _ASIDE = ("interval", "outcome", "baseline", "plan_hash", "exact_low", "exact_high", "exact_interval", "harmed")
 _WORDS = {
@@ -126,12 +126,15 @@ def show(table: pd.DataFrame, columns: Iterable[str] | None = None) -> Table:
     planned = _planned(table)
     if planned:
         shown = [column for column in shown if column != "analysis"]
+    elif "analysis" in table and "analysis" not in shown and len(table):
+        shown.append("analysis")  # rows differ in it, and that has to be seen
     if columns is None and len(table) > 1:
         constant = [c for c in shown if _is_setting(table, c) and table[c].map(_hashable).nunique(dropna=False) == 1]
         said = [(column, _cell(column, table[column].iloc[0])) for column in constant]
         caption = [", ".join(f"{_word(column)} {cell}" for column, cell in said if cell)]
         shown = [column for column in shown if column not in constant]
-    caption = "\n".join(filter(None, [*caption, planned or _plan(table)]))
+    brackets = "95 % intervals in brackets" if any(_bracketed(table, column) for column in shown) else ""
+    caption = "\n".join(filter(None, [*caption, ", ".join(filter(None, [planned or _plan(table), brackets]))]))
     one_note = "analysis_note" in table and table["analysis_note"].nunique(dropna=False) == 1  # is in the caption
     notes_of = [column for column in _NOTES if column != "analysis_note" or not (planned and one_note)]
     notes: dict[str, int] = {}
@@ -175,6 +178,11 @@ def _worth_showing(table: pd.DataFrame) -> list[str]:
     return [column for column in table if column not in spare]
 
 
+def _bracketed(table: pd.DataFrame, column: str) -> bool:
+    bounds = _INTERVALS.get(column, ("?",))
+    return set(bounds) <= set(table) and bool(table[list(bounds)].notna().all(axis=1).any())
+
+
 def _planned(table: pd.DataFrame) -> str:
     """Whether a whole table is confirmatory, why not, and by which plan; empty where its rows differ in that."""
     if "analysis" not in table or table["analysis"].nunique(dropna=False) != 1:
@@ -189,7 +197,10 @@ def _plan(table: pd.DataFrame) -> str:
     return f"plan {plans[0]}" if len(plans) == 1 and plans[0] else ""
 
 
-_NO_SETTINGS = ("arm", "structure", "sd_note", "reasons", "reasons_baseline")
+_NO_SETTINGS = (
+    "arm", "structure", "sd_note", "reasons", "reasons_baseline", "verdict", "equivalence", "reading", "dominates",
+    *(f"at_{margin}_pp" for margin in (2, 5, 10)),
+)  # fmt: skip
 
 
 def _is_setting(table: pd.DataFrame, column: str) -> bool:
@@ -226,7 +237,8 @@ def _estimate(row: dict, column: str) -> str:
     unit = "pp" if scale == 1 else "%"
     if any(map(_missing, bounds)):
         return f"{number(scale * value)} {unit}"
-    return f"{number(scale * value)} {unit} [{number(scale * bounds[0])}, {number(scale * bounds[1])}]"
+    low, high = (bound(end) if unit == "pp" else number(scale * end) for end in bounds)
+    return f"{number(scale * value)} {unit} [{low}, {high}]"
 
 
 def _cell(column: str, value: object) -> str:
@@ -274,6 +286,12 @@ def signed(value: float) -> str:
     """One decimal with its sign; what rounds to zero has none."""
     rounded = round(value, 1) + 0.0
     return _plain(rounded) if rounded <= 0 else f"+{_plain(rounded)}"
+
+
+def bound(value: float) -> str:
+    """An end of an interval in pp: as ``signed``, and on its own side of zero however near it is."""
+    near = 1e-9 < abs(value) < 0.05
+    return f"{value:+.1g}".replace("-", _MINUS) if near else signed(value)
 
 
 def _width(text: str) -> int:

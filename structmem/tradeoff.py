@@ -17,6 +17,7 @@ from .marks import (
     label_outer,
     legend,
     marker,
+    models_in_order,
     needs,
     refuse_twins,
     room,
@@ -57,7 +58,7 @@ def leakage_vs_beneficial(
         Echo rates, doubled rows, no arm with both failure types, or a dominance table without its columns.
     """
     needs(rates, "failure_type", "model")
-    table = with_arm(rates)
+    table = with_arm(rates.reset_index(drop=True))
     if not len(table):
         raise InputError("There is nothing to draw: the table has no rows.")
     table = table[~table["arm"].str.endswith("(A/A)")]
@@ -65,14 +66,14 @@ def leakage_vs_beneficial(
         raise InputError("leakage_vs_beneficial draws failure rates; an echo rate is neither leakage nor a failure.")
     refuse_twins(table, ["failure_type", "model", "arm"])
     leaks, uses = (
-        table[table["failure_type"] == name].set_index(["model", "arm"], drop=False)
+        table[table["failure_type"] == name].assign(row=lambda rows: rows.index).set_index(["model", "arm"], drop=False)
         for name in ("cross_domain", "beneficial_memory_usage")
     )
     both = [pair for pair in leaks.index if pair in uses.index]
     if not both:
         raise InputError("No model and structure has both cross_domain and beneficial_memory_usage rows.")
     leaks, uses = leaks.loc[both], uses.loc[both]
-    models = list(dict.fromkeys(leaks["model"]))
+    models = models_in_order(leaks)
     across = min(len(models), 4 if width == "page" else 2)
     lines = -(-len(models) // across)
     inches = (page_width(width) - 0.5) / across
@@ -88,9 +89,10 @@ def leakage_vs_beneficial(
     heads = [label(model, int((inches - 0.3) / 0.075)) for model in models]
     above = max(text.count("\n") + 1 if text else 0 for text in words)
     span = _span(leaks, uses)
+    drawn = rates.iloc[sorted([*leaks["row"], *uses["row"]])]
     rule = "dominance compares point estimates: neither rate is higher, one is lower" if dominance is not None else ""
     note = said(
-        _counts(leaks, uses), interval_words(leaks), f"every panel spans {span:g} pp", rule, analysis_words(leaks)
+        _counts(leaks, uses), interval_words(leaks), f"every panel spans {span:g} pp", rule, analysis_words(drawn)
     )
     with style():
         top = 0.12 * (max(map(_lines, heads)) - 1) + 0.12 * above
@@ -109,7 +111,7 @@ def leakage_vs_beneficial(
         footnote(grid.flat[0], note)
         legend(grid.flat[0], arms_in_order(leaks))
         lead = [f"{model}: {text}" for model, text in says.items() if text]
-        tell(grid, tradeoff_alt(leaks, uses, span, f"Per model: {'; '.join(lead)}." if lead else ""))
+        tell(grid, drawn, tradeoff_alt(leaks, uses, span, f"Per model: {'; '.join(lead)}." if lead else ""))
     return grid.flatten()[: len(models)]
 
 

@@ -18,7 +18,7 @@ from test_results import table as results_table
 
 import structmem as sm
 from structmem import comparisons, stamping
-from structmem.analysis_plan import ALL_MODELS, STRUCTURES, Contrast, load_plan
+from structmem.analysis_plan import ALL_MODELS, STRUCTURES, Contrast, load_plan, planned_draws
 from structmem.errors import InputError
 from structmem.results import write_results
 from structmem.stamping import stamped
@@ -65,11 +65,28 @@ def test_words_that_stand_in_two_places_are_the_same():
 
 
 def test_the_plan_of_the_project_comes_first(project, monkeypatch):
-    edited = TEXT.replace("alpha: 0.05", "alpha: 0.01")
+    edited = TEXT.replace("seed: 0", "seed: 7")
     write(project / "data" / "analysis_plan.yaml", edited)
-    assert load_plan().alpha == 0.01
+    assert load_plan().seed == 7
     (project / "data" / "analysis_plan.yaml").unlink()
     assert load_plan().sha256 == load_plan(FILE).sha256
+
+
+def test_the_plans_draws_and_seed_are_what_tables_use(project):
+    edited = TEXT.replace("resamples: 10000", "resamples: 1500").replace("seed: 0", "seed: 7")
+    write(project / "data" / "analysis_plan.yaml", edited)
+    assert planned_draws(None, None) == (1500, 7) and planned_draws(200, None) == (200, 7)
+    assert planned_draws(None, 3) == (1500, 3) and planned_draws(200, 3) == (200, 3)
+    rates = pd.DataFrame({"model": ["a", "a"], "structure": ["flat", "dynamic"], "failure_rate": [0.6, 0.4]})
+    results = sm.simulated_scores(rates, 60).assign(defence="standard")
+    for function in (
+        sm.pooled_differences, sm.leave_one_model_out, sm.logistic_effects, sm.conditional_effects,
+    ):  # fmt: skip
+        table = function(results)
+        pd.testing.assert_frame_equal(table, function(results, draws=1500, seed=7))
+        assert not table.equals(function(results, draws=1500, seed=0)), function.__name__
+        assert table["interval"].str.contains("1,500 draws").any(), function.__name__
+        assert not table["analysis_note"].str.contains("draws with seed").any()
 
 
 def test_a_plan_cannot_be_changed_in_memory():
@@ -123,6 +140,7 @@ FIXED = {"failure_type": "cross_domain", "arm": "fixed", "baseline": "flat"}
         (replaced("alpha", value="0.05"), "'alpha' is '0.05'; expected a number between 0 and 1"),
         (replaced("alpha", value=1), "'alpha' is 1; expected a number between 0 and 1"),
         (replaced("alpha", value=float("nan")), "'alpha' is nan"),
+        (replaced("alpha", value=0.01), "'alpha' is 0.01; expected 0.05: every interval and bound here is at 95 %"),
         (replaced("seed", value=True), "'seed' is True; expected a whole number from 0"),
         (replaced("resamples", value=10.5), "'resamples' is 10.5; expected a whole number from 1000"),
         (replaced("thresholds", "cross_domain", value=6), "'thresholds.cross_domain' is 6; .* from 2 to 5"),
@@ -191,7 +209,7 @@ MENUS = {
 
 def other_value(path, value):
     name = path[-1]
-    if path[0] == "adjustment" or name == "rule":
+    if path[0] in ("adjustment", "alpha") or name == "rule":
         return None  # one value alone is known
     if name in MENUS:
         return next(one for one in MENUS[name] if one != value)
@@ -299,8 +317,8 @@ def test_the_planned_contrast_over_stamped_rows_is_confirmatory():
         (contrast().drop(columns="estimand"), rows(), "no estimand is named, planned 'these models, new entries'"),
         (contrast(model="a"), rows({"model": "a"}, {"model": "b"}), "per model, the planned estimand is over models"),
         (contrast(model="all but a"), rows({"model": "a"}, {"model": "b"}), "all but a, the planned estimand is over"),
-        (contrast(memory_domain="health"), rows(), "memory_domain is a subgroup, the plan has none"),
-        (contrast(subgroup="7–9 memories"), rows(), "subgroup is a subgroup, the plan has none"),
+        (contrast(memory_domain="health"), rows(), "by memory_domain, which the plan does not have"),
+        (contrast(subgroup="7–9 memories"), rows(), "by subgroup, which the plan does not have"),
         (contrast(threshold=4.0), rows(), "threshold 4, planned 3"),
         (contrast(), rows(structure="flat"), ""),
         (contrast(), rows(status="no_response", score=None), "no answers are behind it"),
@@ -429,7 +447,7 @@ def test_a_plan_that_is_edited_after_a_run_makes_it_exploratory(project, tmp_pat
     assert note(table, results, load_plan()) == ""
     assert note(table, go(**given), load_plan()) == ""  # again, with the plan as it was
 
-    write(file, content | {"alpha": 0.01})
+    write(file, content | {"seed": 7})
     again = go(**given)  # from the store: the answers are older than the plan
     assert set(again["plan_hash"]) == {first} and not sum(again.attrs["calls"]["made"].values())
     assert note(table, again, load_plan()) == "the plan changed after these results were made"
@@ -512,5 +530,5 @@ def test_rows_that_differ_in_the_entry_alone_are_looked_at_once(monkeypatch):
     asked = []
     reasons = stamping._Behind.reasons
     monkeypatch.setattr(stamping._Behind, "reasons", lambda *given: asked.append(1) or reasons(*given))
-    assert stamped(table, results)["analysis_note"].str.contains("entry_id is a subgroup|not a planned").all()
+    assert stamped(table, results)["analysis_note"].str.contains("by entry_id, which the plan|not a planned").all()
     assert len(asked) == 1

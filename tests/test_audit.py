@@ -172,7 +172,8 @@ def test_what_export_refuses(source, tmp_path):
     table, entries = source
     path = tmp_path / "sheet.csv"
     for change, words in (
-        ({"results": table.drop(columns="response")}, "hold no answers"),
+        ({"results": table.drop(columns="response")}, "simulated results have no answers"),
+        ({"results": table.drop(columns="response").assign(model="m")}, "recorded results are stored without them"),
         ({"results": table.assign(score=np.nan, status="no_verdict")}, "no judged answer"),
         ({"results": pd.concat([table, table.assign(judge="two")])}, "several judges"),
         ({"entries": entries[:3]}, "entries lack"),
@@ -272,7 +273,8 @@ def test_echo_judged_answers_get_a_persons_scores_by_the_failure_types_scale(sou
     table, entries = source
     echo = table.assign(judge="echo", echoed=table["score"] >= 3, echo_overlap=0.5, echo_threshold=0.5, threshold=0.5)
     echo = conform(echo.assign(score=np.nan, scale_low=None, scale_high=None, high_is_bad=None))
-    path, key = audit_export(echo, entries, tmp_path / "echo.csv", n=30)
+    with pytest.warns(UserWarning, match="echo measure gives no verdict to compare"):
+        path, key = audit_export(echo, entries, tmp_path / "echo.csv", n=30)
     fill_in(path, key, table)
     found = audit_import(path, key, echo)
     assert found["judge_failed"].isna().all() and found["judge_score"].isna().all()

@@ -244,6 +244,22 @@ def test_errors_that_differ_between_arms_are_said_and_bias_the_pooled_correction
     assert own == pytest.approx(rate) and abs(pooled - rate) > 0.02
 
 
+@pytest.mark.parametrize("failed", [1, 9, 10])
+def test_few_answers_of_a_kind_are_not_compared(failed):
+    many = {(True, True): 40, (True, False): 10, (False, True): 10, (False, False): 60}
+    few = audited({(True, False): 2, (False, True): failed, (False, False): 300}, structure="dynamic")
+    table = judge_accuracy(pd.concat([audited(many), few]), by="structure").set_index("structure")["remark"]
+    sensitivity, specificity = table["dynamic"].split("; ")
+    assert specificity.startswith("specificity: differs from flat, +")
+    if failed < 10:
+        assert sensitivity == f"sensitivity: too few human failures ({failed}) to compare with flat"
+    else:
+        assert sensitivity.startswith("sensitivity: differs from flat, −")
+    passed = pd.concat([audited(many), audited({(True, True): 30, (True, False): 2}, structure="dynamic")])
+    remark = judge_accuracy(passed, by="structure").set_index("structure")["remark"]["dynamic"]
+    assert "specificity: too few human passes (2) to compare with flat" in remark
+
+
 def test_beneficial_entries_fail_on_low_scores():
     arms = pd.DataFrame([("m", "flat", 0.3, "beneficial_memory_usage")])
     truth = simulated_scores(arms.set_axis(["model", "structure", "failure_rate", "failure_type"], axis=1), 100)

@@ -299,6 +299,20 @@ def test_runs_that_drift_widen_the_interval_over_runs_only():
     assert math.isnan(both["sign_flip_p"]) and both["n_runs"] == 2
 
 
+@pytest.mark.parametrize(("models", "n_runs", "said"), [("a", 2, True), ("a", 3, False), ("ab", 2, False)])
+def test_two_runs_of_one_model_are_said_to_cover_too_little(models, n_runs, said):
+    rng = np.random.default_rng(4)
+    flat = arms({model: rng.random(30) < 0.6 for model in models})
+    runs = [
+        arms({model: rng.random(30) < 0.4 for model in models}, structure="fixed", partition_draw=draw)
+        for draw in range(n_runs)
+    ]
+    table = pooled_differences(pd.concat([flat, *runs], ignore_index=True)).set_index("unit")["remark"]
+    words = "one model, two runs: covers about 91 % instead of 95 %"
+    assert (words in table["entry, then run"]) == said
+    assert words not in table["entry"] and words not in table["model"]
+
+
 def test_the_variance_over_entries_and_runs_adds_up():
     rng = np.random.default_rng(12)
     drift = [0.30, 0.42, 0.50, 0.62]

@@ -12,7 +12,7 @@ import pytest
 
 from structmem import figures, glyphs, house, marks
 from structmem.errors import InputError
-from structmem.published import load_published
+from structmem.published import load_published, published_reductions
 from structmem.tables import show
 
 ARMS = [("flat", "flat", 0.6), ("flat (A/A)", "flat", 0.55), ("fixed (embedding)", "fixed", 0.5), ("tree", "tree", 0.0)]
@@ -57,6 +57,10 @@ def tokens():
 
 def points(axes):
     return [line for line in axes.lines if line.get_marker() not in ("None", None, "")]
+
+
+def note_of(axes):
+    return house.figure_of(axes).get_supxlabel().replace("\n", " ")
 
 
 def spans_of(axes):
@@ -219,7 +223,10 @@ def test_pooled_rows_are_diamonds_apart_that_name_their_estimand():
         line.get_ydata()[0] for line in axes.lines if len(set(line.get_ydata())) == 1 and len(line.get_ydata()) == 2
     ]
     assert any(max(points_y(axes)) < y < diamonds[0][:, 1].min() for y in lines)  # the line between them
-    assert "Over all models (diamonds): tree, these models, new entries: −4.0 pp [−9.0, +1.0]" in axes.figure.alt_text
+    assert (
+        "Over all models (diamonds: 2 models, 95 % intervals): tree, these models, new entries: −4.0 pp [−9.0, +1.0]"
+        in axes.figure.alt_text
+    )
 
 
 def points_y(axes):
@@ -303,18 +310,21 @@ def cells_of(axes):
 @pytest.mark.parametrize("width", ["column", "page"])
 def test_a_heat_map_prints_every_rate_and_n_and_hatches_what_is_missing(width):
     table = load_published().query("failure_type == 'cross_domain'")
+    table = table.assign(n_entries=np.where(table["structure"] == "flat", 199, 200))  # so that cells print it
     panels = figures.structure_by_defence(table, width=width)
     defences = [tick.get_text().replace("\n", "_") for tick in panels[0].get_yticklabels()]
     structures = [tick.get_text() for tick in panels[-1].get_xticklabels()]
     assert structures == ["flat", "fixed", "dynamic", "tree"] and defences[0] == "standard"
     rates = table.set_index(["model", "structure", "defence"])
-    for axes, model in zip(panels, dict.fromkeys(table["model"]), strict=True):
+    models = [axes.get_title(loc="left").replace("\n", "") for axes in panels]
+    assert sorted(models) == sorted(set(table["model"]))
+    for axes, model in zip(panels, models, strict=True):
         cells, hatched = cells_of(axes), 0
         for (x, y), patch in zip(itertools.product(range(5), range(4)), axes.patches, strict=True):
             x, y = y, x
             key = (model, structures[x], defences[y])
             if key in rates.index:
-                assert cells[x, y] == [f"{rates.loc[key, 'failure_rate_pct']:.1f}", "200"]
+                assert cells[x, y] == [f"{rates.loc[key, 'failure_rate_pct']:.1f}", str(rates.loc[key, "n_entries"])]
             else:
                 hatched += patch.get_hatch() is not None
                 assert cells[x, y] == ["–"]
@@ -331,6 +341,15 @@ def test_a_heat_map_refuses_what_it_cannot_place():
     empty = rates().assign(defence="standard", failure_rate=[0.5, 0.5, np.nan, 1.0], n_entries=[40, 40, 0, 40])
     (axes,) = figures.structure_by_defence(empty)
     assert cells_of(axes) == {(0, 0): ["50.0", "40"], (1, 0): ["–", "0"], (2, 0): ["100", "40"]}
+
+
+def test_an_n_that_all_cells_share_is_said_once():
+    table = rates().assign(defence="standard")
+    (axes,) = figures.structure_by_defence(table)
+    assert cells_of(axes) == {(0, 0): ["60.0"], (1, 0): ["50.0"], (2, 0): ["0.0"]}
+    assert "n = 40 entries in every cell" in note_of(axes) and "n = 40 entries per cell" in axes.figure.alt_text
+    (axes,) = figures.structure_by_defence(table.assign(n_entries=[40, 40, np.nan, 40]))
+    assert cells_of(axes)[0, 0] == ["60.0", "40"] and "in every cell" not in note_of(axes)
 
 
 def test_text_on_every_shade_can_be_read():
@@ -419,6 +438,17 @@ def test_a_power_curve_is_the_table_with_the_wanted_power_and_the_study_marked()
         figures.power_by_entries(power().drop(columns="power"))
 
 
+def test_seven_models_fit_on_a_page_at_the_width_of_a_column():
+    models = [f"provider/model-{k}" for k in range(7)]
+    lines = pd.concat([curve().assign(model=model) for model in models])
+    forest = pd.concat([differences(models), pooled()])
+    panels = figures.failure_by_k(lines, width="column")
+    assert len({round(axes.get_position().x0, 2) for axes in panels}) == 2  # two in a line
+    assert [text.get_text() for text in panels[0].figure.legends[0].get_texts()] == ["flat", "fixed", "tree"]
+    for axes in (panels[0], figures.paired_forest(forest, width="column")):
+        assert axes.figure.get_size_inches()[1] <= 9
+
+
 @pytest.mark.parametrize("n", [None, 20])
 def test_the_power_figure_needs_no_study_and_none_that_could_detect_something(n):
     table = power().assign(detectable_pp=np.nan)
@@ -437,6 +467,104 @@ def test_wide_letters_wrap_earlier():
     assert house.label("m" * 40, 20).split("\n")[0] == "m" * 13 and house.label("i" * 40, 20).split("\n")[0] == "i" * 20
 
 
+# ------------------------------------------------------------------------------------------- what the data are
+
+SIMULATED = {
+    "its model": {"model": "simulated/a"}, "its judge": {"judge": "simulated"},
+    "its note": {"analysis_note": "no plan; simulated results"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mark", SIMULATED)
+def test_every_figure_of_simulated_results_says_so(mark):
+    def marked(table, more=SIMULATED[mark]):
+        return table.assign(**more)
+
+    both = pd.concat([rates(), rates().assign(failure_type="beneficial_memory_usage")], ignore_index=True)
+    drawn = [
+        figures.rates_by_model(marked(rates())),
+        figures.paired_forest(pd.concat([marked(differences()), pooled()])),
+        figures.sycophancy_ceiling(marked(rates().assign(failure_type="sycophancy"))),
+        figures.leakage_vs_beneficial(marked(both)),
+        figures.structure_by_defence(marked(rates().assign(defence="standard"))),
+        figures.score_bars(marked(scores())),
+        figures.failure_by_k(marked(curve())),
+        figures.domain_fill(marked(fill())),
+        figures.tokens_added(marked(tokens())),
+    ]
+    for axes in drawn:
+        assert "simulated results" in note_of(axes) and "simulated results" in house.figure_of(axes).alt_text
+    assert "simulated" not in note_of(figures.rates_by_model(rates())) + drawn[0].get_xlabel()
+
+
+def test_pooled_rows_without_a_model_say_that_they_are_simulated():
+    table = pooled().drop(columns="model").assign(analysis_note="simulated results", analysis="exploratory")
+    axes = figures.paired_forest(table)
+    assert "simulated results; exploratory" in note_of(axes) and "simulated results" in axes.figure.alt_text
+
+
+def test_figures_of_published_rates_say_so_are_not_paired_and_have_one_order_of_models():
+    table = load_published()
+    reductions = published_reductions("standard", "cross_domain")
+    forest = figures.paired_forest(reductions)
+    leakage = figures.published_rates(table.query("failure_type == 'cross_domain'"))
+    ceiling = figures.sycophancy_ceiling(table.query("defence == 'standard'"))[0]
+    tradeoff = figures.leakage_vs_beneficial(table.query("defence == 'standard'"))
+    heat = figures.structure_by_defence(table)
+    for axes in (forest, leakage, ceiling, tradeoff, heat):
+        alt = house.figure_of(axes).alt_text
+        assert "published rates" in note_of(axes) and "published rates" in alt and "paired" not in alt
+    assert "paired" not in forest.get_xlabel()
+    assert (
+        "95 % t intervals over 7 models" in note_of(forest)
+        and "95 % t intervals over 7 models" in forest.figure.alt_text
+    )
+    flat = reductions.query("model != 'all models'").drop_duplicates("model").sort_values("rate_baseline")
+    names = list(flat["model"])[::-1]
+    heads = [tick.get_text() for tick in forest.get_yticklabels() if tick.get_fontweight() == "bold"]
+    assert heads[:7] == names
+    assert [[tick.get_text() for tick in axes.get_yticklabels()][::-1] for axes in (leakage, ceiling)] == [names] * 2
+    titles = [[axes.get_title(loc="left").replace("\n", "") for axes in panels] for panels in (tradeoff, heat)]
+    assert titles == [names] * 2
+
+
+def test_a_forest_in_part_confirmatory_says_which_rows_are():
+    table = pd.concat([differences(("a", "b")), pooled()], ignore_index=True).assign(analysis="exploratory")
+    planned = (table["arm"] == "tree") & (table["estimand"] == "these models, new entries")
+    table.loc[planned, "analysis"] = "confirmatory"
+    note = note_of(figures.paired_forest(table))
+    assert "confirmatory: tree, these models, new entries; the rest exploratory" in note
+    assert "; confirmatory" in note_of(figures.paired_forest(table.assign(analysis="confirmatory")))
+    two = rates(("a", "b")).assign(analysis=["confirmatory"] + ["exploratory"] * 7)
+    assert "confirmatory: flat, a; the rest exploratory" in note_of(figures.rates_by_model(two))
+
+
+def test_the_saved_table_holds_the_rows_that_are_drawn(tmp_path):
+    mixed = pd.concat([rates().assign(failure_type="sycophancy"), rates(), rates(["b"])]).assign(defence="standard")
+    both = pd.concat([mixed, rates().assign(failure_type="beneficial_memory_usage", defence="standard")])
+    summaries = pd.concat([differences().assign(n_models=1), pooled(n_models=1)])
+    turned = differences().rename(columns={"difference_pp": "reduction_pp"})
+    other = differences().assign(failure_type="sycophancy")
+    not_aa = "not arm.str.endswith('(A/A)')"
+    cases = {
+        "rates": (figures.rates_by_model, mixed, mixed.query("failure_type == 'cross_domain'")),
+        "ceiling": (figures.sycophancy_ceiling, mixed, mixed.query("failure_type == 'sycophancy'")),
+        "heat": (figures.structure_by_defence, mixed, mixed.query(f"failure_type == 'cross_domain' and {not_aa}")),
+        "tradeoff": (
+            figures.leakage_vs_beneficial, both,
+            both.query(f"failure_type != 'sycophancy' and model != 'b' and {not_aa}"),
+        ),
+        "forest": (figures.paired_forest, summaries, summaries.query("model != 'all models'")),
+        "turned": (figures.paired_forest, pd.concat([other, turned]), pd.concat([other[:0], turned])),
+        "curve": (figures.failure_by_k, pd.concat([curve(), curve().assign(failure_type="sycophancy")]), curve()),
+        "scores": (figures.score_bars, pd.concat([scores().assign(failure_type="sycophancy"), scores()]), scores()),
+    }  # fmt: skip
+    for stem, (draw, table, expected) in cases.items():
+        figures.save(draw(table), stem, table, tmp_path)
+        back = pd.read_csv(tmp_path / f"{stem}.csv")
+        pd.testing.assert_frame_equal(back, expected.reset_index(drop=True), check_dtype=False, rtol=1e-5)
+
+
 # ----------------------------------------------------------------------------------------------------- printed tables
 
 
@@ -445,11 +573,11 @@ def test_rates_print_with_interval_and_dashes_with_reasons():
     table.loc[3, ["failure_rate", "low", "high"]] = np.nan
     table.loc[3, "reason"] = "no generation is scored"
     lines = str(show(table)).splitlines()
-    assert lines[0] == "model local/smollm2, failure type cross_domain, generations 3"
-    assert lines[1].split() == ["arm", "failure", "rate", "n", "unscored", "notes"]
-    assert lines[3].startswith("flat               60.0 % [50.0, 70.0]  40         0")
-    assert lines[6].rstrip().endswith("[1]") and "–" in lines[6]
-    assert lines[7] == "[1] no generation is scored"
+    assert lines[:2] == ["model local/smollm2, failure type cross_domain, generations 3", "95 % intervals in brackets"]
+    assert lines[2].split() == ["arm", "failure", "rate", "n", "unscored", "notes"]
+    assert lines[4].startswith("flat               60.0 % [50.0, 70.0]  40         0")
+    assert lines[7].rstrip().endswith("[1]") and "–" in lines[7]
+    assert lines[8] == "[1] no generation is scored"
 
 
 def test_differences_print_with_sign_and_unit():

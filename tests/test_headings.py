@@ -123,7 +123,8 @@ def test_what_is_refused():
     for table, words in (
         (good.drop(columns="headings"), "do not say which headings"),
         (good.assign(headings=None), "do not say which headings"),
-        (good.drop(columns="response"), "hold no answers"),
+        (good.drop(columns="response"), "recorded results are stored without them"),
+        (good.drop(columns="response").assign(model="simulated/m"), "simulated results have no answers"),
         (rows(ARM), "baseline must be one of"),
         (good.assign(headings="health"), "expected a JSON list"),
         (pd.concat([good, good]), "share their key"),

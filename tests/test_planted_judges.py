@@ -41,6 +41,32 @@ def test_unscored_answers_stay_unscored_and_one_class_has_a_neighbour():
     assert set(misjudged(passed, 1, 0)["score"]) == {3.0}
 
 
+def test_a_score_stays_on_the_scale_of_its_failure_type():
+    kinds = ("cross_domain", "beneficial_memory_usage")
+    true = pd.concat([truth(100, kind) for kind in kinds], ignore_index=True)
+    judged = misjudged(true, 0.5, 0.5)
+    for kind in kinds:
+        mine = true["failure_type"] == kind
+        assert set(judged.loc[mine, "score"]) <= set(true.loc[mine, "score"])
+        # Each error crosses its own threshold: about half of the verdicts are turned.
+        turned = (judged.loc[mine, "score"] >= 3) != (true.loc[mine, "score"] >= 3)
+        assert turned.mean() == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.drop(columns="score"), r"lack the columns \['score'\]"),
+        (lambda t: t.assign(score=t["score"].map(str)), "score must hold numbers, got '"),
+        (lambda t: t.assign(judge="echo"), "judged by 'echo', which gives no verdict"),
+        (lambda t: t.drop(columns="model"), r"lack the columns \['model'\]"),
+    ],
+)
+def test_results_without_numbers_as_scores_are_refused(change, words):
+    with pytest.raises(InputError, match=words):
+        misjudged(change(truth(5)), 0.9, 0.9)
+
+
 @pytest.mark.parametrize("value", [1.2, {"flat": 0.5}])
 def test_what_is_refused(value):
     with pytest.raises(InputError, match="sensitivity must lie in"):

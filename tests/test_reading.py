@@ -31,9 +31,14 @@ def test_a_reading_says_what_was_found_and_what_was_not(simulated, capsys):
     lines = {line.split(":")[0].strip(): line for line in said.splitlines() if "pp [" in line}
     assert "noise between two runs" in lines["flat (A/A)"]
     assert "differs from the baseline" in lines["dynamic (embedding)"]
-    table = sm.paired_differences(simulated).assign(low_pp=-50.0, high_pp=50.0)
+    table = sm.paired_differences(simulated).assign(low_pp=-50.0, high_pp=50.0, mcnemar_p=0.4)
     sm.cautious_reading(simulated, table)
     assert "is not distinguishable from the baseline" in capsys.readouterr().out
+    sm.cautious_reading(simulated, table.assign(mcnemar_p=0.01))
+    assert "at the edge: the interval holds 0, the exact test rejects (p = 0.010)" in capsys.readouterr().out
+    sm.cautious_reading(simulated, table.assign(high_pp=-0.02, mcnemar_p=0.125))
+    said = capsys.readouterr().out
+    assert "−0.02], at the edge: the interval excludes 0, the exact test does not reject (p = 0.125)" in said
 
 
 def test_a_reading_without_pairs_says_so(simulated, capsys):

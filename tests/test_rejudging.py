@@ -160,9 +160,14 @@ def test_what_is_refused(answers, tmp_path):
             rejudge(given.pop("results"), given.pop("entries"), given.pop("judge"), **given, **SETTINGS)
 
 
+def test_simulated_results_hold_no_answers(answers):
+    with pytest.raises(InputError, match="simulated results have no answers"):
+        rejudge(answers.assign(response=None, model="simulated/m"), ENTRIES, judge="echo")
+
+
 def test_recorded_results_hold_no_answers():
     table = read_results("recorded")
-    with pytest.raises(InputError, match="recorded results are stored without it"):
+    with pytest.raises(InputError, match="recorded results are stored without them"):
         rejudge(
             table, [Entry(e, ("x",), "y", k) for e, k in zip(table["entry_id"], table["failure_type"], strict=True)]
         )

@@ -759,9 +759,14 @@ def test_reductions_over_runs_and_models():
     row = table.iloc[1]
     assert row["reduction_pp"] == pytest.approx(np.mean([20, 20, 10]))
     assert row["sd_pp"] == pytest.approx(np.std([20, 20, 10], ddof=1)) and row["n_runs"] == 3
-    gains = 100 * (np.array(flat) - np.mean(draws, axis=0))
-    expected = scipy_stats.ttest_1samp(gains, 0).confidence_interval()
-    assert (row["low_pp"], row["high_pp"]) == pytest.approx(tuple(expected))
+    # MOVER by hand: each run's Tango interval, its two reaches combined with the correlations of the runs' gains.
+    gains = np.array(flat) - np.array(draws)
+    ends = np.array([iv.tango((one > 0).sum(), (one < 0).sum(), 10) for one in gains])
+    reaches = (gains.mean(axis=1) - ends[:, 0]) / 3, (ends[:, 1] - gains.mean(axis=1)) / 3
+    below, above = (np.sqrt(reach @ np.corrcoef(gains) @ reach) for reach in reaches)
+    expected = 100 * (gains.mean() - below), 100 * (gains.mean() + above)
+    assert (row["low_pp"], row["high_pp"]) == pytest.approx(expected)
+    assert row["interval"] == "MOVER of Tango's, paired entries"
     one = table.iloc[2]
     assert math.isnan(one["sd_pp"]) and one["sd_note"] == "n/a (1 run)" and one["interval"] == "Tango, paired entries"
     assert (one["low_pp"], one["high_pp"]) == pytest.approx([-100 * x for x in iv.tango(0, 6, 10)[::-1]])
@@ -771,6 +776,15 @@ def test_reductions_over_runs_and_models():
         (np.mean(values), np.std(values, ddof=1), 2)
     )
     assert over["interval"] == "t over models, assumed exchangeable" and table.iloc[3]["sd_note"] == "n/a (1 model)"
+
+
+def test_several_runs_without_any_change_have_the_interval_of_one():
+    flat = arm([1, 0] * 10)
+    runs = [arm([1, 0] * 10, structure="fixed", structurer="x", partition_draw=draw) for draw in range(3)]
+    one, all_ = (reductions(frames(flat, *runs[:n])).iloc[0] for n in (1, 3))
+    assert (one["n_runs"], all_["n_runs"]) == (1, 3) and all_["interval"] == "MOVER of Tango's, paired entries"
+    assert (all_["low_pp"], all_["high_pp"]) == pytest.approx((one["low_pp"], one["high_pp"]))
+    assert all_["low_pp"] < 0 < all_["high_pp"]
 
 
 def test_reductions_say_what_was_measured():
