@@ -30,7 +30,7 @@ demo: $(STAMP)  ## run the experiment in small with the built-in model (no key, 
 
 test: $(STAMP)  ## run all that CI runs: ruff, pytest and the committed notebooks
 	@$(RUN) -m ruff check .
-	@$(RUN) -m pytest -q -n 2 --dist loadfile
+	@$(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 	@if ls notebooks/*.ipynb >/dev/null 2>&1; then $(RUN) -m pytest -q --nbval notebooks -n 2 --dist loadscope; \
 	 else echo "No notebooks in notebooks/: nbval has nothing to compare."; fi
 
