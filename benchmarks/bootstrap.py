@@ -14,7 +14,7 @@ import warnings
 
 import numpy as np
 
-from structmem.resampling import DRAWS, resampled_means
+from structmem.resampling import resampled_means
 
 MODELS, STRUCTURES, ENTRIES = 7, 4, 200
 BAR_S, AIM_S = 1.0, 0.1
@@ -39,7 +39,7 @@ def _seconds(function, cells: np.ndarray, draws: int, runs: int) -> tuple[float,
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=DRAWS, help="bootstrap resamples")
+    parser.add_argument("--draws", type=int, default=10_000, help="bootstrap resamples")
     draws = parser.parse_args().draws
     rng = np.random.default_rng(1)
     whole = rng.integers(0, 2, (ENTRIES, MODELS * STRUCTURES)).astype(float)

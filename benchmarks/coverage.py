@@ -118,7 +118,7 @@ def clustered_rates(rng: np.random.Generator) -> Iterator[Cell]:
         outcomes = failures(rng, FEWER, n, rates[None]).reshape(FEWER, -1)
         entries, groups = np.tile(np.arange(n), models), np.repeat(np.arange(models), n)
         found = np.array([mean_of_rates(row, entries, groups)[1:] for row in outcomes])
-        yield counted("MOVER, mean of rates", f"n {n}, p about {p:g}, {models} models", found, rates.mean())
+        yield counted("stratified Wilson, mean of rates", f"n {n}, p about {p:g}, {models} models", found, rates.mean())
 
 
 def over_entries(rng: np.random.Generator) -> Iterator[Cell]:

@@ -11,7 +11,6 @@ from scipy import stats
 from .errors import InputError
 from .intervals import LEVEL, MOST_SIGN_FLIPS, sign_flip_p
 
-DRAWS = 10_000
 FEW_ENTRIES = 15  # fewer, and the bootstrap of a single model covers visibly less than it says
 _CHUNK = 2_000_000  # entries × draws held at once: 16 MB a matrix
 _SAME = 1e-9  # estimates closer than this are equal but for rounding error
