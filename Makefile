@@ -49,7 +49,7 @@ constraints: $(STAMP)  ## choose the newest versions again and pin them (maintai
 	  --no-emit-find-links --no-emit-trusted-host --no-emit-options $(foreach e,local notebooks test,--extra $(e)) -o .venv/pins.txt pyproject.toml
 	@{ head -n 1 constraints.txt; cat .venv/pins.txt; } > constraints.new && mv constraints.new constraints.txt
 
-record: $(STAMP)  ## record the calls that the committed notebooks replay, and refresh their outputs (maintainers; half an hour)
+record: $(STAMP)  ## record the calls that the committed notebooks replay, and refresh their outputs (maintainers; an hour and a half)
 	@$(RUN) -m structmem.recording record
 	@$(RUN) -m structmem.recording refresh
 

@@ -2,6 +2,7 @@
 
 python benchmarks/structuring.py                                          # the offline structurer
 python benchmarks/structuring.py --structurer local/smollm2 --limit 20    # a model as classifier, hit rate only
+python benchmarks/structuring.py --wall quiet    # p50 and p95 to sort 10, 100, 1,000 memories and to add one, recorded
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import time
 import structmem as sm
 from structmem import embedding
 from structmem.background import run_sync
+from structmem.paths import recorded
 from structmem.quality import hit_rate
+from structmem.timing import RECORDED, record_wall_times, wall_times
 from structmem.tree import UNCLASSIFIED
 
 BAR_S = 2.0  # for `fixed` over all entries, after import
+TIMED = ("flat", "fixed", "dynamic", "tree", "rag")
 
 
 async def _sorted(entries: list, name: str, structurer: str, options: dict) -> list:
@@ -39,7 +43,14 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=0, help="entries per failure type; 0 takes all")
     parser.add_argument("--per-memory", action="store_true", help="one call per memory (models only)")
     parser.add_argument("--json-schema", action="store_true", help="send a JSON schema (local models get one anyway)")
+    parser.add_argument("--wall", metavar="MACHINE", help="record wall times; say 'quiet' or 'busy', as the machine is")
+    parser.add_argument("--repeats", type=int, default=20, help="measurements per wall time")
     arguments = parser.parse_args()
+    if arguments.wall:
+        table = wall_times(True, repeats=arguments.repeats, machine=arguments.wall)
+        record_wall_times(recorded() / RECORDED, table)
+        print(table.to_string(index=False, float_format="{:.3g}".format))
+        return 0
     entries = sm.load_entries("persistbench", limit=arguments.limit)
     taxonomy = sm.load_taxonomy()
     if arguments.structurer == "embedding":
@@ -47,7 +58,7 @@ def main() -> int:
         slow = False
         memories = sum(len(entry.memories) for entry in entries)
         print(f"{len(entries)} entries, {memories} memories, each embedded anew; best of 3")
-        for name in sm.STRUCTURES:
+        for name in TIMED:
             taken = min(_seconds(name, entries) for _ in range(3))
             slow |= name == "fixed" and taken > BAR_S
             print(f"{name:<10}{taken:>9.2f} s")

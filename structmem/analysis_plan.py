@@ -21,8 +21,6 @@ ESTIMANDS = ("these models, new entries", "new models")
 ALL_MODELS = "all models"
 ALPHA = 0.05  # every interval and bound of the package is at 95 %
 EMBEDDING = " (embedding)"
-# Which statistics may not look up (structures lead to models); a test holds the two lists together.
-STRUCTURES = ("flat", "fixed", "dynamic", "tree", "rag")
 _REQUIRED = ("renderer", "placement", "defence", "judge")
 _SETTINGS = (*_REQUIRED, "system_prompt", "structurer", "structurer_options", "taxonomy", "judge_model")
 _ADJUSTMENTS = {"families": "holm", "exploratory": "benjamini-hochberg"}
@@ -209,11 +207,12 @@ def _exclusion(part: Part) -> dict[str, str]:
 
 
 def _contrast(part: Part) -> Contrast:
+    from .columns import STRUCTURE_ORDER  # with pandas, and a plan is loaded before results are
+
     found = part.parts(Contrast._fields)
-    arms = [*STRUCTURES, *(f"{name}{EMBEDDING}" for name in STRUCTURES if name not in ("flat", "rag"))]
-    contrast = Contrast(
-        found["failure_type"].one_of(FAILURE_TYPES), found["arm"].one_of(arms), found["baseline"].one_of(STRUCTURES)
-    )
+    arms = [*STRUCTURE_ORDER, *(f"{name}{EMBEDDING}" for name in STRUCTURE_ORDER if name not in ("flat", "rag"))]
+    menus = {"failure_type": FAILURE_TYPES, "arm": arms, "baseline": STRUCTURE_ORDER}
+    contrast = Contrast(**{name: found[name].one_of(menu) for name, menu in menus.items()})
     if contrast.arm == contrast.baseline:
         raise found["arm"].wrong("another structure than the baseline")
     return contrast

@@ -9,12 +9,19 @@ from pathlib import Path
 
 from .calls import canonical, model_label
 from .errors import InputError, choice
+from .registry import checked_options
 from .renderers import RENDERERS
 from .structures import option_defaults, spec
 from .taxonomy import Taxonomy, load_taxonomy
 
 BASELINE = "flat"
+SELF = "self"  # each answering model sorts for itself
 _CLIENT_OPTIONS = ("extra_body", "api_base", "base_url", "api_key", "api_version", "timeout", "headers", "organization")
+_NO_SORTERS = {
+    ("self_check", "embedding"): "structure 'self_check' asks a model which memories matter, and 'embedding' is none; "
+    "name a model, or leave its structurer out for the answering one. 'rag' selects by embedding.",
+    ("rag", SELF): "structure 'rag' embeds the memories, which an answering model does not; name an embedding model.",
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Arm:
     taxonomy : Taxonomy or None
     partition_draw, replicate : int
     sorter : str or callable or None
-        The structurer itself.
+        The structurer itself; 'self': the answering model.
     sorter_options : mapping
         How it is reached (address, extra body).
     given : mapping
@@ -81,9 +88,11 @@ def whole(value: object, what: str, low: int) -> int:
 
 
 def make_arms(
-    structures, structurers, taxonomies, draws, renderers, placements, defences, replicates, aa, structurer_options
-) -> tuple[Arm, ...]:
+    structures, structurers, taxonomies, draws, random_draws, renderers, placements, defences, replicates, aa,
+    structurer_options,
+) -> tuple[Arm, ...]:  # fmt: skip
     whole(replicates, "replicates", 1)
+    whole(random_draws, "random_draws", 1)
     for draw in draws:
         whole(draw, "partition_draws", 0)
     for renderer in renderers:
@@ -98,11 +107,14 @@ def make_arms(
     options, reach = _structurer_options(structures, structurer_options)
     layouts = []
     for structure in structures:
-        for sorter, taxonomy, draw in _sortings(structure, structurers, loaded, draws, options[structure]):
-            who = "" if sorter is None else sorter if sorter == "embedding" else model_label(sorter)
+        for sorter, taxonomy, draw in _sortings(
+            structure, structurers, loaded, draws, random_draws, options[structure]
+        ):
+            who = "" if sorter is None else sorter if sorter in ("embedding", SELF) else model_label(sorter)
             given = _resolved(structure, sorter, options[structure])
-            text = canonical(given) if given else ""
-            how = {} if sorter == "embedding" else reach
+            named = {name: short_name(value) if name == "labels" else value for name, value in given.items()}
+            text = canonical(named) if named else ""
+            how = {} if sorter in ("embedding", SELF) else reach
             layouts.append((structure, who, text, taxonomy, draw, sorter, how, given))
     found = []
     for renderer in renderers:
@@ -138,18 +150,25 @@ def short_name(source: object) -> str:
     return Path(text).stem if isinstance(source, Path) or "/" in text or "\\" in text else text
 
 
-def _sortings(structure: str, structurers, taxonomies, draws, options: Mapping):
+def _sortings(structure: str, structurers, taxonomies, draws, random_draws: int, options: Mapping):
     """Who sorts, into what, which draw; only where it makes a difference."""
-    if not spec(structure).uses_structurer:
-        yield None, None, 0
-    elif structure == "rag":  # its structurer is an embedding model, not one that reads
-        yield options.get("structurer", "embedding"), None, 0
-    else:
-        for sorter in structurers:
-            for taxonomy in taxonomies:
-                # the embedding structurer sorts the same way every time: a second draw would be the first one again
-                for draw in draws[:1] if sorter == "embedding" else draws:
-                    yield sorter, taxonomy, draw
+    found = spec(structure)
+    if not found.uses_structurer:
+        structurers, taxonomies = (None,), (None,)
+    elif found.structurer:  # one that embeds, or the answering model: not one that sorts into domains
+        structurers, taxonomies = (options.get("structurer", found.structurer),), (None,)
+    elif found.taxonomy:
+        taxonomies = (load_taxonomy(found.taxonomy),)
+    for sorter in structurers:
+        for taxonomy in taxonomies:
+            if found.random:
+                mine = range(random_draws)
+            elif sorter is None or structure == "rag":
+                mine = (0,)
+            else:  # the embedding structurer sorts the same way every time: a second draw would be the first one again
+                mine = draws[:1] if sorter == "embedding" else draws
+            for draw in mine:
+                yield sorter, taxonomy, draw
 
 
 def _structurer_options(structures: Sequence[str], given: Mapping) -> tuple[dict[str, dict], dict]:
@@ -164,7 +183,7 @@ def _structurer_options(structures: Sequence[str], given: Mapping) -> tuple[dict
     known: dict[str, set] = {}
     for structure in structures:
         known[structure] = set(option_defaults(structure, "embedding")) | set(option_defaults(structure, "a model"))
-        known[structure] |= {"structurer"} if structure == "rag" else set()
+        known[structure] |= {"structurer"} if spec(structure).structurer else set()
     menu = set().union(*known.values())
     for name in shared:
         if name not in menu:
@@ -182,5 +201,8 @@ def _structurer_options(structures: Sequence[str], given: Mapping) -> tuple[dict
 
 def _resolved(structure: str, sorter: object, options: Mapping) -> dict:
     """Every option of a structure under a structurer, defaults included; options of another structurer are left out."""
-    menu = option_defaults(structure, "embedding" if sorter in (None, "embedding") else "a model")
-    return menu | {name: value for name, value in options.items() if name in menu}
+    if (structure, sorter) in _NO_SORTERS:
+        raise InputError(_NO_SORTERS[structure, sorter])
+    who = "embedding" if sorter in (None, "embedding") else "a model"
+    menu = option_defaults(structure, who)
+    return checked_options(structure, who, {name: value for name, value in options.items() if name in menu})

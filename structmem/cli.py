@@ -73,11 +73,11 @@ def _parser() -> argparse.ArgumentParser:
 
     layout = command("structure", _structure, "lay out memories and print the context")
     layout.add_argument("file", help="a JSON list of strings, or one memory a line; - reads standard input")
-    layout.add_argument("--structure", default="tree", help="flat, fixed, dynamic, tree, rag (default: tree)")
+    layout.add_argument("--structure", default="tree", help="flat, fixed, dynamic, tree, rag, … (default: tree)")
     layout.add_argument("--structurer", default="embedding", help="embedding (offline), or a litellm model id")
     layout.add_argument("--renderer", default="markdown", help="markdown, bullets, xml, inline (default: markdown)")
     layout.add_argument("--taxonomy", default="life11", help="a name or a YAML file (default: life11)")
-    layout.add_argument("--query", help="the question, for structures that depend on it (rag)")
+    layout.add_argument("--query", help="the question, for structures that depend on it (rag, gated, self_check)")
 
     study = command("study", _study, "plan, price and run the experiment on a hosted or local model")
     study.add_argument("model", help="a litellm model id, such as openai/gpt-4o-mini, or local/smollm2")

@@ -10,6 +10,12 @@ from .errors import InputError
 
 SCHEMA_VERSION = 3
 STATUSES = ("ok", "no_response", "no_verdict")
+# The order of tables and figures, for statistics may not look up structures (they lead to models); a test holds this
+# list and the registry together.
+STRUCTURE_ORDER = (
+    "flat", "reordered", "one_group", "unlabelled", "fixed", "dynamic", "tree", "tree_top", "tree_leaves", "oracle",
+    "relabelled", "random", "shuffled", "epistemic", "gated", "self_check", "rag", "empty",
+)  # fmt: skip
 
 
 class Column(NamedTuple):

@@ -146,9 +146,10 @@ def clusters(vectors: np.ndarray, min_similarity: float) -> list[list[int]]:
 _SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 
-def _words(text: str) -> list[str]:
+@functools.lru_cache(maxsize=KEEP)  # a tree names many groups, and each name looks at every memory of the set
+def _words(text: str) -> tuple[str, ...]:
     letters = "".join(c if unicodedata.category(c)[0] in "LM" else " " for c in text.casefold())
-    return [word for word in letters.split() if 3 <= len(word) <= 20 and not _SPACELESS.search(word)]
+    return tuple(word for word in letters.split() if 3 <= len(word) <= 20 and not _SPACELESS.search(word))
 
 
 def telling_name(texts: Sequence[str], vectors: np.ndarray, rows: Sequence[int], taken: Sequence[str] = ()) -> str:

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from .calls import model_label
+from .arms import SELF, Arm
+from .calls import canonical, model_label
+from .data import Entry
 from .grid import Grid
 from .judges import judge_messages
+from .listings import batches
 from .messages import build_messages
 from .prices import estimate_tokens, price
 from .renderers import render
-from .structures import spec
+from .structurers import MODEL_OPTIONS
+from .structures import option_defaults, spec
 from .tree import Node
 
 # Assumed lengths where nothing says better, in tokens; reasoning models write several times as much.
@@ -116,22 +120,42 @@ def estimate(grid: Grid) -> Plan:
 
 
 def _sorting_calls(grid: Grid):
-    """Calls of the structurers: one per memory set and sorting, two for a tree, one a memory where asked so."""
+    """Calls of the structurers, each once however many arms share it."""
     done = set()
     for entry in grid.entries:
-        texts = tuple(memory.text for memory in entry.memories)
         for arm in grid.arms:
-            if arm.sorter is None or not texts:
+            if arm.sorter is None or not entry.memories:
                 continue
-            query = entry.query if spec(arm.structure).uses_query else None
-            # `fixed` is the base of other structures too, so a sorting is counted by what is asked
-            key = (texts, query, arm.structure, arm.structurer, arm.options, arm.partition_draw, arm.taxonomy)
-            if key in done:
-                continue
-            done.add(key)
-            tokens = estimate_tokens(texts)
-            domains = sum(estimate_tokens([d.name, d.definition]) for d in arm.taxonomy.domains) if arm.taxonomy else 0
-            calls = len(texts) if arm.given.get("per_memory") else 1
-            calls += arm.structure == "tree" and arm.sorter != "embedding"
-            share = tokens if calls < len(texts) else tokens // max(len(texts), 1)
-            yield "structurer", arm.sorter, calls, share + domains, SORTED_MEMORY_TOKENS * max(len(texts) // calls, 1)
+            for key, *counts in _asked_for(entry, arm):
+                if key not in done:
+                    done.add(key)
+                    for sorter in grid.models if arm.sorter == SELF else (arm.sorter,):
+                        yield "structurer", sorter, *counts
+
+
+def _asked_for(entry: Entry, arm: Arm):
+    """What an arm asks of its structurer for an entry: what is asked, calls, input and output tokens of one call.
+
+    Structures that rearrange another one share its sorting, and those that draw at random the one of draw 0; what they
+    choose by the query is a call of its own.
+    """
+    texts = tuple(memory.text for memory in entry.memories)
+    found = root = spec(arm.structure)
+    draw, by_embedding = arm.partition_draw, arm.sorter == "embedding"
+    while root.base:
+        draw, root = 0 if root.random else draw, spec(root.base)
+    options = {name: arm.given[name] for name in option_defaults(root.name, arm.sorter) if name in arm.given}
+    size = 1 if options.get("per_memory") else options.get("batch_size", MODEL_OPTIONS["batch_size"])
+    parts = 1 if by_embedding else len(batches(range(len(texts)), texts, size))
+    calls = parts
+    if root.name == "tree" and not by_embedding:
+        calls += len(batches(range(len(texts)), texts, len(texts)))
+    domains = estimate_tokens(f"{d.name}{d.definition}" for d in arm.taxonomy.domains) if arm.taxonomy else 0
+    asked = estimate_tokens([entry.query])
+    shown = estimate_tokens(texts) // parts + domains + (asked if root.uses_query else 0)
+    who = (texts, arm.structurer, arm.taxonomy)
+    key = (*who, root.name, canonical(options), draw, entry.query if root.uses_query else None)
+    yield key, calls, shown, SORTED_MEMORY_TOKENS * max(len(texts) // parts, 1)
+    if found is not root and found.uses_query:
+        key = (*who, found.name, arm.options, arm.partition_draw, entry.query)
+        yield key, 1, asked + domains, SORTED_MEMORY_TOKENS

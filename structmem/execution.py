@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from .arms import Arm
+from .arms import SELF, Arm
 from .calls import Call, Request, request_key
 from .data import Entry
 from .echo import Echo
@@ -107,11 +107,11 @@ class Execution:
         ready, left = [], []
         for a, arm in enumerate(self.grid.arms):
             items = self.grid.generations_of(e, m, a)
-            layout = await self._stored_layout(e, arm)
+            layout = await self._stored_layout(e, arm, m)
             if layout is None:
                 left += items
                 if sort:  # all arms' layouts now, so that their answers are not asked for at different times
-                    self._sort(e, arm)
+                    self._sort(e, arm, m)
                 continue
             try:
                 keys = [request_key(request) for request in self._requests(items, layout)]
@@ -136,16 +136,16 @@ class Execution:
             self._left.setdefault((item.entry, item.model, item.arm), []).append(item)
         return left
 
-    async def _stored_layout(self, e: int, arm: Arm) -> Layout | None:
+    async def _stored_layout(self, e: int, arm: Arm, m: int) -> Layout | None:
         """The layout if it is made already, or can be made from the store alone."""
-        key, query = self._layout_key(e, arm)
+        key, query = self._layout_key(e, arm, m)
         try:
             if ("node", key) not in self._shared:
-                sorted_ = await self._structure(e, arm, query, self._from_store)
+                sorted_ = await self._structure(e, arm, m, query, self._from_store)
                 self._shared["node", key] = _finished(sorted_)
             if not self._shared["node", key].done():
                 return None
-            return await self._layout(e, arm)
+            return await self._layout(e, arm, m)
         except Exception:
             return None
 
@@ -155,7 +155,7 @@ class Execution:
         """Answer and judge one row; what goes wrong with this row stays in this row."""
         found: dict = {"status": "no_response", "status_reason": "no_structure"}
         try:
-            layout = await self._layout(item.entry, self.grid.arms[item.arm])
+            layout = await self._layout(item.entry, self.grid.arms[item.arm], item.model)
             found |= {"status_reason": "error", **layout.columns, "escaped": layout.escaped}
             await self._judge(item, await self._answer(item, layout), layout, found, self._live)
         except BudgetReached as error:
@@ -238,32 +238,34 @@ class Execution:
 
         return await echo_for(entry, self._live(model, {}, {"entry_id": entry.entry_id}))
 
-    def _layout_key(self, e: int, arm: Arm) -> tuple:
-        """What a layout depends on: the memory set, and the query where the structure uses it."""
+    def _layout_key(self, e: int, arm: Arm, m: int) -> tuple:
+        """What a layout depends on: the memory set, the query where the structure uses it, the model where it sorts."""
         query = self.grid.entries[e].query if spec(arm.structure).uses_query else None
         taxonomy = arm.taxonomy.name if arm.taxonomy else ""
-        return (self._texts[e], query, arm.structure, arm.structurer, arm.options, taxonomy, arm.partition_draw), query
+        who = (arm.structurer, m if arm.sorter == SELF else None)
+        return (self._texts[e], query, arm.structure, *who, arm.options, taxonomy, arm.partition_draw), query
 
-    async def _layout(self, e: int, arm: Arm) -> Layout:
-        key, _ = self._layout_key(e, arm)
-        sorted_ = await _shared(self._sort(e, arm))
+    async def _layout(self, e: int, arm: Arm, m: int) -> Layout:
+        key, _ = self._layout_key(e, arm, m)
+        sorted_ = await _shared(self._sort(e, arm, m))
         return await _shared(self._once(("layout", key, arm.renderer), lambda: lay_out(*sorted_, arm.renderer)))
 
-    def _sort(self, e: int, arm: Arm) -> asyncio.Future:
-        key, query = self._layout_key(e, arm)
-        return self._once(("node", key), lambda: self._structure(e, arm, query, self._live))
+    def _sort(self, e: int, arm: Arm, m: int) -> asyncio.Future:
+        key, query = self._layout_key(e, arm, m)
+        return self._once(("node", key), lambda: self._structure(e, arm, m, query, self._live))
 
-    async def _structure(self, e: int, arm: Arm, query: str | None, way: Callable) -> tuple:
-        entry, ask = self.grid.entries[e], None
+    async def _structure(self, e: int, arm: Arm, m: int, query: str | None, way: Callable) -> tuple:
+        entry, ask, sorter, options = self.grid.entries[e], None, arm.sorter or "embedding", arm.sorter_options
+        if sorter == SELF:
+            sorter, options = self.grid.models[m], self.grid.model_options
         if arm.sorter is not None:
             from .embedding import model
 
-            sorter = model if arm.sorter == "embedding" else arm.sorter
             tags = {"entry_id": entry.entry_id, "structure": arm.structure}
-            ask = way(sorter, arm.sorter_options or {}, tags)
+            ask = way(model if sorter == "embedding" else sorter, options or {}, tags)
         node = await astructure(
-            entry.memories, arm.structure, query=query, taxonomy=arm.taxonomy or "life11",
-            structurer=arm.sorter or "embedding", ask=ask, partition_draw=arm.partition_draw, **arm.given,
+            entry.memories, arm.structure, query=query, taxonomy=arm.taxonomy, structurer=sorter, ask=ask,
+            partition_draw=arm.partition_draw, **arm.given,
         )  # fmt: skip
         return node, ask.calls if ask else []
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from . import background
 from .analysis_plan import load_plan
+from .arms import SELF
 from .data import Entry
 from .echo import ECHO_THRESHOLD
 from .errors import StructmemError
@@ -30,6 +31,7 @@ def run(
     structurers: Sequence = ("embedding",),
     taxonomies: Sequence = ("life11",),
     partition_draws: Sequence[int] = (0,),
+    random_draws: int = 5,
     renderers: Sequence[str] = ("markdown",),
     placements: Sequence[str] = ("system",),
     defences: Sequence = ("standard",),
@@ -77,7 +79,11 @@ def run(
     structurers, taxonomies, partition_draws
         Who sorts the memories into which domains, and how many independent times; only where a structure sorts.
         ``rag`` always uses the embedder (``structurer_options={"rag": {"structurer": MODEL}}`` names another), and the
-        embedding structurer, which sorts the same way every time, has one draw.
+        embedding structurer, which sorts the same way every time, has one draw. The structurer ``"self"`` is the
+        answering model, each its own; ``self_check`` uses it unless its own option ``structurer`` names another.
+    random_draws : int
+        How many times structures that draw at random (``shuffled``, ``random``, ``relabelled``) are drawn;
+        ``partition_draw`` is then the index of the draw, and their partition is that of draw 0.
     system_prompt : str or Path
         A name or the path of a template.
     generations : int, dict or None
@@ -193,7 +199,7 @@ def _prepare(settings: Mapping) -> tuple[Client, bool, Execution]:
     if own:
         client = Client(**{name: settings[name] for name in _CLIENT})
     try:
-        sorters = [arm.sorter for arm in grid.arms if arm.sorter not in (None, "embedding")]
+        sorters = [arm.sorter for arm in grid.arms if arm.sorter not in (None, "embedding", SELF)]
         client.sender.plan_hash = plan_hash
         client.check_priced([*grid.models, *sorters, *([grid.judge_model] if grid.judge.asks_model else [])])
     except BaseException:

@@ -15,6 +15,7 @@ from .calls import asked, canonical, model_label
 from .data import FAILURE_TYPES, Entry, benchmark_hash, load_entries
 from .errors import InputError, SetupError, choice
 from .judges import Judge, judge_model_settings, load_judge, split_options
+from .labels import _path as label_file
 from .messages import build_messages, prompt_sha256
 
 _FACTORS = ("structure", "structurer", "partition_draw", "renderer", "placement", "defence", "replicate")
@@ -114,6 +115,7 @@ def make_grid(
     structurers: Sequence,
     taxonomies: Sequence,
     partition_draws: Sequence[int],
+    random_draws: int,
     renderers: Sequence[str],
     placements: Sequence[str],
     defences: Sequence,
@@ -165,9 +167,12 @@ def make_grid(
         )
     arms = make_arms(
         many(structures, "structures"), many(structurers, "structurers"), many(taxonomies, "taxonomies"),
-        many(partition_draws, "partition_draws"), many(renderers, "renderers"), many(placements, "placements"),
-        many(defences, "defences"), replicates, aa, structurer_options or {},
+        many(partition_draws, "partition_draws"), random_draws, many(renderers, "renderers"),
+        many(placements, "placements"), many(defences, "defences"), replicates, aa, structurer_options or {},
     )  # fmt: skip
+    for arm in arms:
+        if arm.structure == "oracle":
+            label_file(arm.given["labels"])
     for model in labels:
         for arm in arms:  # a bad placement, defence or system prompt is refused here, before any call
             where = {"system_prompt": system_prompt, "defence": arm.defence, "placement": arm.placement}

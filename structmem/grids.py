@@ -12,6 +12,7 @@ from .data import FAILURE_TYPES
 from .errors import InputError
 from .house import GREY, label, new_axes, page_width, printable, shades, style, tell
 from .marks import (
+    ECHO_NOTE,
     SMALL,
     arms_in_order,
     banded,
@@ -77,7 +78,7 @@ def structure_by_defence(rates: pd.DataFrame, failure_type: str = "cross_domain"
     one_n = counts.notna().all() and counts.nunique() == 1
     inside_cells = f"in each cell: {what} in %" + ", under it the number of entries" * (not one_n)
     every = f"{n_words(table)} in every cell" if one_n else ""
-    note = said(inside_cells, every, f"{DASH}: no rate", analysis_words(table))
+    note = said(inside_cells, every, f"{DASH}: no rate", analysis_words(table), ECHO_NOTE * (column == "echo_rate"))
     with style():
         below = 0.055 * max(map(len, "\n".join(names).split("\n"))) if turned else 0.11 * max(map(_lines, names))
         ends = 2 if lines > 1 and len(models) % across else 1  # lines under which the names of columns stand

@@ -28,7 +28,8 @@ WIDTHS = {"column": 3.25, "page": 6.75}  # inches
 # Okabe and Ito's colours, told apart also by shape: the same for a structure in every figure.
 STRUCTURE_STYLE = {
     "flat": ("#4D4D4D", "o"), "fixed": ("#0072B2", "s"), "dynamic": ("#D55E00", "D"), "tree": ("#009E73", "^"),
-    "rag": ("#CC79A7", "v"),
+    "rag": ("#CC79A7", "v"), "epistemic": ("#8C6BB1", "p"), "gated": ("#E69F00", "P"), "self_check": ("#56B4E9", "X"),
+    "empty": ("#7F6A3F", "h"),
 }  # fmt: skip
 _OTHER_COLOURS, _OTHER_MARKERS = ("#E69F00", "#56B4E9", "#8C6BB1", "#7F6A3F", "#B22222", "#1B7F8C"), "PX<>ph"
 GREY = "#8C8C8C"

@@ -107,7 +107,7 @@ def banded(table: pd.DataFrame, heads: bool, width: str) -> pd.DataFrame:
             rows.append({"model": model, "arm": None, "y": y + extra / 2, "name": name})
             y += 1 + extra
         for row in group.to_dict("records"):
-            more = setting_words(row, told_apart(table, group[group["arm"] == row["arm"]]))
+            more = setting_words(row, told_apart(table, group[group["arm"] == row["arm"]]), table)
             name = label(", ".join([row["arm"], *more]), name_width(width))
             extra = 0.7 * name.count("\n")
             rows.append(row | {"y": y + extra / 2, "name": name})

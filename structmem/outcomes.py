@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 
 from .columns import ARM as _KEYED
-from .columns import STATUSES, check_table
+from .columns import STATUSES, STRUCTURE_ORDER, check_table
 from .data import FAILURE_TYPES
 from .errors import InputError, choice
 from .missing import in_words, why_missing
+from .optiontexts import option_words
 
 NONE = "(none)"  # a missing key stays a visible group
-STRUCTURE_ORDER = ("flat", "fixed", "dynamic", "tree", "rag")
 # What makes two rows of the same entry belong to different arms; the failure type separates everything anyway.
 ARM = (*(column for column in _KEYED if column != "failure_type"), "threshold")
 # What tells the arms of one comparison apart; everything else must be the same in both.
@@ -65,11 +65,14 @@ def told_apart(table: pd.DataFrame, twins: pd.DataFrame) -> list[str]:
     return [c for c in named if c not in ("model", "failure_type", "structure") and twins[c].nunique(dropna=False) > 1]
 
 
-def setting_words(row: dict, columns: Iterable[str]) -> list[str]:
-    """A row's settings in words: 'renderer xml', 'threshold 4', 'K 3'."""
+def setting_words(row: dict, columns: Iterable[str], table: pd.DataFrame) -> list[str]:
+    """A row's settings in words: 'renderer xml', 'threshold 4', 'K 3'; of options what tells it from `table`'s rows."""
     names = {column: "K" if column == "n_generations" else column.replace("_", " ") for column in columns}
     values = {column: f"{row[column]:g}" if isinstance(row[column], float) else row[column] for column in columns}
-    return [f"{names[column]} {values[column]}" for column in columns]
+    words = {column: f"{names[column]} {values[column]}" for column in columns}
+    if "structurer_options" in words:
+        words["structurer_options"] = option_words(table["structurer_options"])[row["structurer_options"]]
+    return list(words.values())
 
 
 def check_results(results: pd.DataFrame, by: Iterable[str]) -> None:

@@ -63,9 +63,8 @@ def compare(
             label = f"{baseline} (A/A)" if aa else display_structure(named["structure"], named.get("structurer"))
             row, pairs = _pair(mine, theirs, outcome)
             behind.append(Behind(pairs, mine, theirs))
-            if other_run := _other_run(named, theirs):
-                row["remark"] = said([other_run, row["remark"]])
             other = named | (theirs[own].iloc[0].to_dict() if len(theirs) else {})
+            row["remark"] = said([_other_run(named, theirs), facts.dropped(named, other), row["remark"]])
             identity = {column: named[column] for column in shared} | {"arm": label} | {c: named[c] for c in own}
             identity |= {"baseline": baseline, "outcome": outcome}
             warning = said([facts.warning(named, other), *_gaps(mine, theirs)])
@@ -192,8 +191,16 @@ class _Facts:
         return {
             "called": group["_called"].dropna().median() if "_called" in group else pd.NaT,
             "served": sorted(group["served_model"].dropna().astype(str).unique()) if "served_model" in group else [],
+            "shown": _shown(group),
             "settings": {column: sorted(group[f"_{column}"].unique()) for column in self.settings},
         }  # fmt: skip
+
+    def dropped(self, arm: dict, baseline: dict) -> str:
+        """A remark where an arm or its baseline does not show all memories, so that more than the layout differs."""
+        mine, theirs = (self._of(one).get("shown", nan) for one in (arm, baseline))
+        said_of = f"shows {100 * mine:.3g} % of the memories" if mine < 1 or theirs < 1 else ""
+        said_of += f", the baseline {100 * theirs:.3g} %" if theirs < 1 else ""
+        return f"changes the information: {said_of}" if said_of else ""
 
     def warning(self, arm: dict, baseline: dict) -> str:
         """What makes an arm and its baseline less than comparable, in words; empty if nothing does."""
@@ -212,6 +219,13 @@ class _Facts:
                 short = ["/".join(value[:24] for value in values) for values in (mine, theirs)]
                 found.append(f"{column} {short[0]}, the baseline {short[1]}")
         return "; ".join(found)
+
+
+def _shown(rows: pd.DataFrame) -> float:
+    if not {"n_shown", "n_memories"} <= set(rows):
+        return nan
+    counts = rows[["n_shown", "n_memories"]].dropna().sum()
+    return counts["n_shown"] / counts["n_memories"] if counts["n_memories"] else nan
 
 
 def counts_behind(behind: list[Behind]) -> dict:

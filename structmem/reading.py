@@ -76,7 +76,7 @@ def _read(what: str, table: pd.DataFrame) -> None:
             print(f"With so many, 80 % power needs a true difference of about {least:.0f} pp or more.")
     for row in table.itertuples():
         differ = told_apart(table, table[table["arm"] == row.arm])
-        name = ", ".join([row.arm, *setting_words(row._asdict(), differ)])
+        name = ", ".join([row.arm, *setting_words(row._asdict(), differ, table)])
         if not row.n_pairs:
             print(f"  {name}: {row.remark}")
             continue

@@ -15,6 +15,12 @@ ASKING = {
     "10_cross_domain": "cross_domain",
     "11_sycophancy": "sycophancy",
     "12_beneficial_and_rag": "beneficial",
+    "13_controls": "",
+    "14_layout": "",
+    "15_taxonomies": "",
+    "16_defences": "",
+    "17_structurers": "",
+    "25_ambiguity": "",
 }
 
 

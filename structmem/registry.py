@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from .errors import InputError, StructmemError, choice
 from .structurers import (
     EMBEDDING_OPTIONS,
     MODEL_OPTIONS,
+    WORDINGS,
     Asker,
     Sorting,
     sort_by_embedding,
@@ -42,11 +45,15 @@ class Job:
     asker : Asker or None
         The way to the structurer; None when the embedding structurer is called directly.
     rng : numpy.random.Generator or None
-        For structures that draw at random.
+        For structures that draw at random; without it `order` goes by name, draw and memories.
     sorting_options : mapping
         Options of the structurer for this structure, checked and complete.
     base : Node or None
         The node of the structure that this one rearranges, where the spec names one.
+    name : str
+        The structure asked for.
+    draw : int
+        Index of an independent repetition of the sorting, or of the random draw.
     """
 
     memories: tuple[Memory, ...]
@@ -57,10 +64,23 @@ class Job:
     rng: np.random.Generator | None
     sorting_options: Mapping = field(default_factory=dict)
     base: Node | None = None
+    name: str = ""
+    draw: int = 0
 
     @property
     def texts(self) -> list[str]:
         return [memory.text for memory in self.memories]
+
+    def order(self, n: int, salt: str = "") -> list[int]:
+        """A random permutation of range(n).
+
+        Places are sorted by a hash of structure, draw, memories and `salt`, so that a draw is the same on every machine
+        and under every version of numpy, and a stored answer is found again. With `rng` it depends on that instead.
+        """
+        if self.rng is not None:
+            return [int(place) for place in self.rng.permutation(n)]
+        seed = json.dumps([self.name, self.draw, salt, self.texts])
+        return sorted(range(n), key=lambda place: hashlib.sha256(f"{place} {seed}".encode()).digest())
 
     async def sort(self, name: str, **limits) -> Sorting:
         """Ask the structurer for a ``fixed``, ``dynamic`` or ``tree`` sorting; `limits` are its own options."""
@@ -90,6 +110,13 @@ class StructureSpec:
         Whether who sorts matters; False only for structures made from the memories alone.
     base : str or None
         The structure whose node this one rearranges.
+    random : bool
+        It draws at random: the draw is that of the arrangement, and the base is always draw 0.
+    structurer : str or None
+        Who sorts in a run unless the structure's own option says otherwise: 'embedding', or 'self' (the answering
+        model); None: the run's structurers, one after the other.
+    taxonomy : str or None
+        The taxonomy of its own, whatever the run's taxonomies are.
     """
 
     name: str
@@ -98,6 +125,9 @@ class StructureSpec:
     uses_query: bool
     uses_structurer: bool = True
     base: str | None = None
+    random: bool = False
+    structurer: str | None = None
+    taxonomy: str | None = None
 
     @property
     def options(self) -> dict[str, object]:
@@ -113,7 +143,17 @@ def _keyword_options(fn: Callable) -> tuple[tuple[str, object], ...]:
 STRUCTURES: dict[str, StructureSpec] = {}
 
 
-def register(name: str, *, keeps_all: bool, uses_query: bool, uses_structurer: bool = True, base: str | None = None):
+def register(
+    name: str,
+    *,
+    keeps_all: bool,
+    uses_query: bool,
+    uses_structurer: bool = True,
+    base: str | None = None,
+    random: bool = False,
+    structurer: str | None = None,
+    taxonomy: str | None = None,
+):
     """Register the decorated function as a structure; see `StructureSpec`.
 
     Examples
@@ -124,7 +164,9 @@ def register(name: str, *, keeps_all: bool, uses_query: bool, uses_structurer: b
     """
 
     def add(fn: Callable) -> Callable:
-        STRUCTURES[name] = StructureSpec(name, fn, keeps_all, uses_query, uses_structurer, base)
+        STRUCTURES[name] = StructureSpec(
+            name, fn, keeps_all, uses_query, uses_structurer, base, random, structurer, taxonomy
+        )
         return fn
 
     return add
@@ -147,7 +189,7 @@ def option_defaults(name: str, structurer: str | Callable = "embedding") -> dict
     """Every option that a structure takes under a structurer, with its default: its own, then the structurer's."""
     found = spec(name)
     mine = (option_defaults(found.base, structurer) if found.base else {}) | found.options
-    if not found.uses_structurer or found.base or name == "rag":
+    if not found.uses_structurer or found.base or found.structurer:
         return mine
     return mine | (EMBEDDING_OPTIONS.get(name, {}) if structurer == "embedding" else MODEL_OPTIONS)
 
@@ -211,7 +253,9 @@ def checked_options(name: str, structurer, options: Mapping) -> dict:
     return menu | dict(options)
 
 
-_WHOLE = {"max_new_domains": 0, "max_leaves": 1, "batch_size": 1, "retries": 0, "max_tokens": 1, "top_k": 1}
+_WHOLE = {"max_new_domains": 0, "retries": 0} | dict.fromkeys(
+    ("max_leaves", "max_domains", "batch_size", "max_tokens", "top_k"), 1
+)  # option → least value
 _NONE_ALLOWED = ("json_schema", "max_tokens", "threshold", "top_k")
 
 
@@ -224,6 +268,10 @@ def _check_value(option: str, value: object) -> None:
         good, expected = number and isinstance(value, int) and value >= least, f"a whole number ≥ {least}"
     elif option in ("per_memory", "json_schema"):
         good, expected = isinstance(value, bool), "True or False"
+    elif option == "wording":
+        good, expected = number and isinstance(value, int) and value in WORDINGS, f"one of {list(WORDINGS)}"
+    elif option == "temperature":
+        good, expected = number and 0 <= value <= 2, "a number in [0, 2]"
     elif option in ("fit", "cluster_similarity", "leaf_similarity", "threshold"):
         good, expected = number and -1 <= value <= 1, "a cosine similarity in [-1, 1]"
     else:

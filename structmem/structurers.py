@@ -25,7 +25,17 @@ EMBEDDING_OPTIONS: dict[str, dict] = {
 # json_schema None: asked of every model that is called by its id. The client sends it where the model takes one, so
 # that the request as asked, and with it the key, does not depend on what a library believes of a provider.
 # max_tokens None: by the number of memories, and four times as many whenever a reply was cut off.
-MODEL_OPTIONS: dict = {"batch_size": 100, "per_memory": False, "retries": 2, "json_schema": None, "max_tokens": None}
+# wording: which of our wordings of the sorting prompts; 0 is the plain one, the others say the same in other words.
+MODEL_OPTIONS: dict = {
+    "batch_size": 100,
+    "per_memory": False,
+    "retries": 2,
+    "json_schema": None,
+    "max_tokens": None,
+    "wording": 0,
+    "temperature": 0.0,
+}
+WORDINGS = (0, 1, 2, 3)
 
 
 class SortingFailed(StructmemError, RuntimeError):
@@ -90,9 +100,10 @@ def _too_much(call) -> bool:
     return call.status_reason in ("truncated", "empty", "too_long")
 
 
-def prompt(name: str, **slots: str) -> str:
-    """A prompt file of ours with its slots filled."""
-    return fill(package_file("prompts", f"{name}.md").read_text(encoding="utf-8"), slots)
+def prompt(name: str, wording: int = 0, **slots: str) -> str:
+    """A prompt file of ours, in one of its `WORDINGS`, with its slots filled."""
+    folder = ("prompts", f"wording_{wording}") if wording else ("prompts",)
+    return fill(package_file(*folder, f"{name}.md").read_text(encoding="utf-8"), slots)
 
 
 def _lines(taxonomy: Taxonomy, leaves: Mapping[str, Sequence[str]] | None = None) -> str:
@@ -117,7 +128,7 @@ def _schema(labels: Sequence[str] | None, numbers: Sequence[int]) -> dict:
 
 def _params(options: Mapping, n: int, per_item: int = 40, room: int = 1) -> dict:
     # 40 tokens are over twice one assignment; the constant leaves room for a fence and a short preamble.
-    return {"temperature": 0.0, "max_tokens": options["max_tokens"] or room * (160 + per_item * n)}
+    return {"temperature": options["temperature"], "max_tokens": options["max_tokens"] or room * (160 + per_item * n)}
 
 
 @dataclass
@@ -233,7 +244,7 @@ async def sort_fixed(
     asker: Asker, texts: Sequence[str], taxonomy: Taxonomy, options: Mapping, *, only: Sequence[int] | None = None
 ) -> Sorting:
     """Each memory (of the positions in `only`) into one domain of the taxonomy."""
-    system = prompt("classifier", domains=_lines(taxonomy))
+    system = prompt("classifier", options["wording"], domains=_lines(taxonomy))
     said = await classify(asker, texts, taxonomy.names, system, options, only=only)
     paths = tuple((said.labels[i],) if i in said.labels else None for i in range(len(texts)))
     return Sorting(paths, problems=said.problems, note=said.note(len(texts)))
@@ -249,7 +260,8 @@ async def sort_dynamic(
     """
     if not max_new_domains:
         return await sort_fixed(asker, texts, taxonomy, options)
-    system = prompt("classifier_dynamic", domains=_lines(taxonomy), max_new_domains=str(max_new_domains))
+    slots = {"domains": _lines(taxonomy), "max_new_domains": str(max_new_domains)}
+    system = prompt("classifier_dynamic", options["wording"], **slots)
     said = await classify(asker, texts, taxonomy.names, system, options, allow_new=True)
     known = {fold(name): name for name in taxonomy.names}
     folded: dict[int, str | None] = {}
@@ -297,7 +309,7 @@ async def sort_tree(
         return Sorting(one_level.paths, problems=one_level.problems, note=note)
     paths = {name: (name,) for name in taxonomy.names}
     paths |= {f"{domain}/{leaf}": (domain, leaf) for domain, names in leaves.items() for leaf in names}
-    system = prompt("classifier_tree", domains=_lines(taxonomy, leaves))
+    system = prompt("classifier_tree", options["wording"], domains=_lines(taxonomy, leaves))
     said = await classify(asker, texts, tuple(paths), system, options)
     found = tuple(paths[said.labels[i]] if i in said.labels else None for i in range(len(texts)))
     said.remarks += [f"a part of the memories was left out of the proposal ({failure})"] if failure else []
@@ -308,7 +320,7 @@ async def _propose(
     asker: Asker, texts: Sequence[str], taxonomy: Taxonomy, options: Mapping, max_leaves: int
 ) -> tuple[dict[str, list[str]], str | None]:
     """Leaves by domain, and why there are none. Memories too many for one request are proposed for in several."""
-    system = prompt("proposer", domains=_lines(taxonomy), max_leaves=str(max_leaves))
+    system = prompt("proposer", options["wording"], domains=_lines(taxonomy), max_leaves=str(max_leaves))
 
     def accept(call):
         return replies.read_proposal(call.text, domains=taxonomy.names, finish_reason=call.finish_reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ async def tree(job: Job, *, max_leaves: int = 7) -> Node:
     return build(job.memories, await job.sort("tree", max_leaves=max_leaves), job.taxonomy)
 
 
-@register("rag", keeps_all=False, uses_query=True)
+@register("rag", keeps_all=False, uses_query=True, structurer="embedding")
 async def rag(job: Job, *, threshold: float | None = 0.1, top_k: int | None = None) -> Node:
     """The memories near the query, in the given order; possibly none.
 
@@ -84,6 +85,8 @@ async def _nearness(job: Job) -> list[float]:
 
 def _asker(structurer, ask, draw: int, name: str) -> Asker | None:
     by_embedding = structurer == "embedding"
+    if structurer == "self":
+        raise InputError("structurer 'self' is the answering model, which only a run has; name a model.")
     if not callable(structurer) and not (isinstance(structurer, str) and structurer.strip()):
         raise InputError(
             "structurer must be 'embedding', a litellm model id such as 'openai/gpt-4o' or a callable, "
@@ -147,27 +150,31 @@ async def astructure(
         raise InputError(f"structure '{name}' uses the query; expected a text, got {query!r}.")
     if not given and found.keeps_all:
         return Node(None)
-    base = None
+    base, below = None, {}
     if found.base:
         below = {option: settings.pop(option) for option in option_defaults(found.base, structurer)}
         base = await astructure(
             given, found.base, query=query, taxonomy=taxonomy, structurer=structurer, ask=ask, rng=rng,
-            partition_draw=partition_draw, **below,
+            partition_draw=0 if found.random else partition_draw, **below,
         )  # fmt: skip
     job = Job(
         given,
         query,
-        _taxonomy(taxonomy),
+        _taxonomy(found.taxonomy or taxonomy),
         structurer,
         _asker(structurer, ask, partition_draw, name) if found.uses_structurer else None,
         rng,
-        {option: value for option, value in settings.items() if option not in found.options},
+        below | {option: value for option, value in settings.items() if option not in found.options},
         base,
+        name,
+        partition_draw,
     )
     node = found.fn(job, **{option: settings[option] for option in found.options})
     if inspect.isawaitable(node):
         node = await node
     check_kept(given, node, keeps_all=found.keeps_all, name=name)
+    if base is not None and base.note and node.note is None:  # such as that a tree has one level only
+        node = replace(node, note=base.note)
     return node
 
 
@@ -190,11 +197,12 @@ def structure(
     memories : iterable of str or Memory
         Texts may repeat, ids may not; strings get their position ("1", "2", …) as id.
     name : str
-        ``flat``, ``fixed``, ``dynamic``, ``tree``, ``rag`` or another registered structure.
+        ``flat``, ``fixed``, ``dynamic``, ``tree``, ``rag`` or another of `STRUCTURES`.
     query : str, optional
         Needed by structures that use the query.
     taxonomy : str or Taxonomy, optional
-        The domains, default ``life11``: a name from the package, the path of a YAML file, or a Taxonomy.
+        The domains, default ``life11``: a name from the package, the path of a YAML file, or a Taxonomy. A structure
+        with a taxonomy of its own (``epistemic``) always uses that one.
     structurer : str or callable
         Who sorts. ``"embedding"`` (default) works offline and opens no socket; a litellm model id or a callable model
         classifies by reading. An id sends every memory to that provider. For ``rag`` it is an embedding model.
@@ -204,7 +212,7 @@ def structure(
     rng : numpy.random.Generator, optional
         For structures that draw at random.
     partition_draw : int
-        Index of an independent repetition of the sorting.
+        Index of an independent repetition of the sorting; for structures that draw at random, of the draw.
     **options
         See `option_defaults`; for example ``max_new_domains``, ``max_leaves``, ``threshold``, ``per_memory``.
 
@@ -242,3 +250,7 @@ def drive(work) -> Node:
     finally:
         work.close()
     raise InputError("ask is a plain function but waits for something; declare it with 'async def', or use astructure.")
+
+
+# Registered after the structures above, which come first in every menu.
+from . import controls, filters  # noqa: E402, F401

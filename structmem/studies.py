@@ -24,8 +24,17 @@ SETTINGS = {
 DEMO: Mapping[str, Mapping[str, object]] = {
     "10_cross_domain": {"results": "data/results/demo_cross_domain.parquet"},
     # The echo measure does not score sycophancy, so one answer per arm is enough to show the layouts at work.
-    "11_sycophancy": {"results": "data/results/demo_sycophancy.parquet", "generations": 1},
-    "12_beneficial_and_rag": {"results": "data/results/demo_beneficial.parquet"},
+    "11_sycophancy": {
+        "results": "data/results/demo_sycophancy.parquet",
+        "generations": 1,
+        "defences": ["standard"],
+        "structures": ["flat", "fixed", "dynamic", "tree"],
+    },
+    "12_beneficial_and_rag": {
+        "results": "data/results/demo_beneficial.parquet",
+        "thresholds": [0.1, 0.3],
+        "top_ks": [],
+    },
     "20_reductions": {"results": "data/results/demo_*.parquet"},
     "30_figures": {"results": "data/results/demo_*.parquet"},
 }

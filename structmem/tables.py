@@ -12,6 +12,7 @@ import pandas as pd
 
 from .data import FAILURE_TYPES
 from .errors import InputError, choice
+from .optiontexts import option_words
 
 DASH = "–"
 _MINUS = "−"
@@ -29,6 +30,22 @@ _INTERVALS = {
     "leakage_difference_pp": ("leakage_low_pp", "leakage_high_pp"),
     "beneficial_difference_pp": ("beneficial_low_pp", "beneficial_high_pp"),
     "shift_difference_pp": ("shift_low_pp", "shift_high_pp"), "coefficient": ("low", "high"),
+    "unadjusted": ("unadjusted_low", "unadjusted_high"), "adjusted": ("adjusted_low", "adjusted_high"),
+    "unadjusted_pp": ("unadjusted_low_pp", "unadjusted_high_pp"),
+    "adjusted_pp": ("adjusted_low_pp", "adjusted_high_pp"), "mean_moved": ("moved_low", "moved_high"),
+    "mean_score_difference": ("mean_score_low", "mean_score_high"), "mean_difference": ("mean_low", "mean_high"),
+    "superiority": ("superiority_low", "superiority_high"), "effect": ("effect_low", "effect_high"),
+    "alpha": ("alpha_low", "alpha_high"), "kappa": ("kappa_low", "kappa_high"),
+    "macro_f1": ("macro_f1_low", "macro_f1_high"), "accuracy": ("accuracy_low", "accuracy_high"),
+    "above_majority_pp": ("above_majority_low_pp", "above_majority_high_pp"),
+    "primary_accuracy": ("primary_accuracy_low", "primary_accuracy_high"),
+    "misclassified_share": ("misclassified_low", "misclassified_high"),
+    "gain_share": ("gain_share_low", "gain_share_high"),
+    "mean_score_gain_share": ("mean_score_gain_share_low", "mean_score_gain_share_high"),
+    "net_better_pp": ("net_better_low_pp", "net_better_high_pp"),
+    "ari": ("low", "high"), "variance": ("low", "high"), "tokens_added": ("tokens_low", "tokens_high"),
+    **{f"{side}_{what}": (f"{side}_low", f"{side}_high") for side in ("cross_domain", "beneficial")
+       for what in ("rate", "mean")},
 }  # fmt: skip
 _NOTES = ("reason", "remark", "warning", "note", "test", "adjustment", "margin_reason", "analysis_note")
 # Shown on request only: a table has to fit a page.
@@ -40,12 +57,27 @@ _WORDS = {
     "n_only_arm_echoes": "only arm echoes", "difference_pp": "difference", "reduction_pp": "reduction", "sd_pp": "sd",
     "relative_change_pct": "relative change", "n_scored": "rows scored", "n_scored_baseline": "baseline's rows scored",
     "reasons_baseline": "baseline's reasons", "n_family": "in family",
-    "fr_at_k": "FR@k", "at_1_difference_pp": "difference at K = 1",
+    "macro_f1": "macro-F1", "n_misclassified": "misclassified (n)",
+    "gain_share": "share of the whole", "mean_score_gain_share": "share of the whole (mean score)",
+    "mean_score_holm_p": "holm p (mean score)", "draw_sd_pp": "sd over draws",
+    "draw_sd_mean_score": "sd over draws (mean score)",
+    "superiority": "P(better)", "sign_p": "sign test p", "n_cross_domain": "cross-domain entries",
+    "n_beneficial": "beneficial entries", "fr_at_k": "FR@k", "at_1_difference_pp": "difference at K = 1",
 }  # fmt: skip
 
+# Differences of means, which are small for overlaps.
+_SMALL = {
+    "mean_difference", "mean_score_difference", "draw_sd_mean_score", "unadjusted", "adjusted", "change", "mean_moved",
+}  # fmt: skip
+# Estimates that are neither shares nor differences of shares.
+_AS_THEY_ARE = {
+    "log_odds", "odds_ratio", "coefficient", "mean_score_difference", "mean_difference", "superiority", "effect",
+    "alpha", "kappa", "macro_f1", "unadjusted", "adjusted", "mean_moved", "ari", "variance", "tokens_added",
+}  # fmt: skip
 # Sizes, which have no direction.
 _UNSIGNED = {
-    "sd_pp", "tau_pp", "noise_sd_pp", "noise_range_pp", "detectable_pp", "detectable_normal_pp", "margin_pp",
+    "sd_pp", "draw_sd_pp", "tau_pp",
+    "noise_sd_pp", "noise_range_pp", "detectable_pp", "detectable_normal_pp", "margin_pp",
     "smallest_margin_pp", "smallest_equivalence_pp", "range_pp",
 }  # fmt: skip
 
@@ -139,6 +171,9 @@ def show(table: pd.DataFrame, columns: Iterable[str] | None = None) -> Table:
     notes_of = [column for column in _NOTES if column != "analysis_note" or not (planned and one_note)]
     notes: dict[str, int] = {}
     cells = []
+    if "structurer_options" in shown:  # as the table holds them they are JSON, mostly the same in all rows
+        words = option_words(table["structurer_options"].dropna())
+        table = table.assign(structurer_options=table["structurer_options"].replace(words))
     for row in table.to_dict("records"):
         line = [_shown(row, column) for column in shown]
         said = [_cell(column, row[column]) for column in notes_of if isinstance(row.get(column), str) and row[column]]
@@ -229,7 +264,7 @@ def _estimate(row: dict, column: str) -> str:
         bounds = [-bounds[1], -bounds[0]]  # the interval beside it is the difference's
     if _missing(value):
         return DASH
-    if column in ("log_odds", "odds_ratio", "coefficient"):
+    if column in _AS_THEY_ARE or column.endswith("_mean"):
         found = [_cell(column, part) for part in (value, *bounds)]
         return f"{found[0]} [{found[1]}, {found[2]}]" if DASH not in found else found[0]
     scale = 1 if column.endswith("_pp") else 100
@@ -260,9 +295,13 @@ def _cell(column: str, value: object) -> str:
         return f"{signed(value)} pp"
     if column.endswith("_pct"):
         return f"{signed(value) if 'change' in column else _plain(value)} %"
-    fractions = column.endswith(("_rate", "_share", "_case", "_at_1")) or column.startswith("rate_")
+    fractions = column.endswith(("_rate", "_share", "_case", "_at_1")) or column.startswith(("rate_", "accuracy_"))
     if fractions or column in ("share", "hit", "chance"):
         return f"{_plain(100 * value)} %"
+    if column in ("variance", "sd", "sd_in_mean"):  # of pp or of overlaps, large or small
+        return f"{value:.3g}".replace("-", _MINUS)
+    if column.endswith("_mean") or column in _SMALL:  # of overlaps too, which are small
+        return f"{value:.3f}".replace("-", _MINUS)
     if float(value).is_integer() and abs(value) < 1e15 and not column.startswith(("mean", "coefficient")):
         return f"{value:.0f}"
     return f"{value:.2f}".replace("-", _MINUS)

@@ -18,7 +18,8 @@ from test_results import table as results_table
 
 import structmem as sm
 from structmem import comparisons, stamping
-from structmem.analysis_plan import ALL_MODELS, STRUCTURES, Contrast, load_plan, planned_draws
+from structmem.analysis_plan import ALL_MODELS, Contrast, load_plan, planned_draws
+from structmem.columns import STRUCTURE_ORDER
 from structmem.errors import InputError
 from structmem.results import write_results
 from structmem.stamping import stamped
@@ -61,7 +62,7 @@ def test_the_plan_that_ships_says_what_was_decided():
 
 
 def test_words_that_stand_in_two_places_are_the_same():
-    assert list(STRUCTURES) == list(sm.STRUCTURES) and ALL_MODELS == comparisons.ALL_MODELS
+    assert set(STRUCTURE_ORDER) == set(sm.STRUCTURES) and ALL_MODELS == comparisons.ALL_MODELS
 
 
 def test_the_plan_of_the_project_comes_first(project, monkeypatch):
@@ -123,7 +124,7 @@ FIXED = {"failure_type": "cross_domain", "arm": "fixed", "baseline": "flat"}
         (replaced("primary", "baseline", value=...), "'primary.baseline' is missing"),
         (replaced("thresholds", "sycophancy", value=...), "'thresholds.sycophancy' is missing"),
         (replaced("primary", "failure_type", value="leakage"), r"'primary.failure_type' is 'leakage'; expected one of"),
-        (replaced("primary", "arm", value="tre"), r"'primary.arm' is 'tre'; expected one of \['flat', 'fixed'"),
+        (replaced("primary", "arm", value="tre"), r"'primary.arm' is 'tre'; expected one of \['flat', 'reordered'"),
         (replaced("primary", "arm", value=["dynamic"]), r"'primary.arm' is \['dynamic'\]; expected one of"),
         (replaced("primary", "arm", value="flat"), "'primary.arm' is 'flat'; expected another structure"),
         (replaced("primary", "baseline", value="flat (embedding)"), "'primary.baseline' is 'flat"),
@@ -479,8 +480,11 @@ def test_a_broken_plan_stops_a_run_before_any_call_and_no_saving(project, tmp_pa
     assert json.loads(path.with_name("r.csv.manifest.json").read_text())["plan_sha256"] is None
 
 
-def test_recorded_answers_have_no_plan():
-    assert sm.read_results("recorded")["plan_hash"].isna().all()
+def test_recorded_answers_have_the_plan_in_force_or_none():
+    recorded = sm.read_results("recorded")
+    plans = recorded["plan_hash"]
+    assert plans[recorded["failure_type"] == "cross_domain"].isna().all()  # made before there was a plan
+    assert set(plans.dropna()) == {load_plan().hash}
 
 
 def test_the_headings_shown_are_in_the_results(project):

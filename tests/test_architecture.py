@@ -20,21 +20,24 @@ MODULES = sorted(path.stem for path in FOLDER.glob("*.py"))
 STAGES = {
     "words": (
         "__init__ errors paths filesystems records foreign parameters masking progress columns missing jsonpieces "
-        "replytext listings replies background echo yamlfile memoryfiles",
+        "replytext listings replies selections background echo yamlfile memoryfiles optiontexts",
         "",
     ),
-    "data": ("tree data taxonomy", "words"),
+    "data": ("tree data taxonomy labels", "words"),
     "plan": ("analysis_plan stamping", "words data"),
     "calls": (
         "calls asks budget prices failures functions transport limits sending generations underway vectors schema "
         "packing recorded store upkeep llm local addresses cut responses connection",
         "words",
     ),
-    "layouts": ("registry embedding structurers structures renderers messages", "words data"),
+    "layouts": (
+        "registry embedding structurers structures additions controls filters renderers messages",
+        "words data",
+    ),
     "judging": ("judges", "words data"),
     "results": ("manifest results", "words plan"),
     "running": (
-        "arms grid estimates rows ways execution experiment simulate rejudging",
+        "arms grid estimates rows ways execution experiment variants simulate rejudging",
         "words data plan calls layouts judging results",
     ),
     "statistics": (
@@ -42,15 +45,23 @@ STAGES = {
         "clusters margins dominating interactions power noise "
         "published published_contrasts published_words "
         "planted multiplicity curves averaging overlap subgroups "
-        "agreement reliability correction verification headings judge_words",
+        "agreement reliability correction verification headings judge_words "
+        "control_contrasts ladder_words partition_agreement variance setting_effects "
+        "three_factors adjusting label_positions factor_words "
+        "ordinal ordinal_words ragcurves matched matched_words "
+        "flows "
+        "assigned ambiguity labelling sorting_accuracy entry_ambiguity ambiguity_words",
         "words data plan",
     ),
     "figures": (
-        "house marks glyphs alttext figures rate_figures forest tradeoff grids curve_figures layout_figures",
+        "house marks glyphs alttext figures rate_figures forest tradeoff grids curve_figures layout_figures "
+        "ladder_figures flow_figures cost_figures "
+        "factor_figures matched_figures ambiguity_figures structurer_figures",
         "words data plan statistics",
     ),
     "front": (
-        "describe notebooks studies recording audit auditfiles planted_judges cli __main__",
+        "describe costs payback prefixes timing cost_words sorting "
+        "notebooks studies recording audit auditfiles planted_judges cli __main__",
         "words data plan calls layouts judging results running statistics",
     ),
 }
@@ -66,7 +77,8 @@ LIBRARIES = {
     "wordllama": {"embedding"},
     "matplotlib": set(STAGES["figures"][0].split()),
     "seaborn": set(STAGES["figures"][0].split()),
-    "statsmodels": {"intervals", "comparisons", "stats", "multiplicity", "pooled", "agreement"},
+    "statsmodels": {"intervals", "comparisons", "stats", "multiplicity", "pooled", "agreement"}
+    | {"adjusting", "entry_ambiguity", "control_contrasts"},
     "papermill": {"notebooks"},
     "sqlite3": {"store", "schema", "upkeep"},
 }

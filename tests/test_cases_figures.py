@@ -84,6 +84,19 @@ class Case:
         table = pd.concat(parts, ignore_index=True)
         return table.assign(power=table["power"].where(table["difference_pp"] < 40), target_power=0.8)
 
+    def points(self):
+        rows = [(m, "τ", "rag", f"τ 0.{k}") for m in self.models for k in (1, 2, 3)]
+        rows += [(m, "", name, "") for m in self.models for name in self.arms]
+        table = pd.DataFrame(rows, columns=["model", "curve", "arm", "setting"])
+        numbers = {}
+        for side, step in (("cross_domain", 0.01), ("beneficial", -0.01)):
+            value = np.clip(self.rate + step * np.arange(len(table)) % 0.3, 0, 1)
+            numbers |= {f"{side}_rate": value, f"{side}_fitted": value, f"n_{side}": 90}
+            numbers |= {f"{side}_low": value - 0.05, f"{side}_high": value + 0.05}
+        table = table.assign(structure=table["arm"], outcome="failure", measure="rate", **numbers)
+        table.loc[table["setting"] == "τ 0.1", "cross_domain_rate"] = np.nan if self.missing else self.rate
+        return table
+
     def fill(self):
         rows = [(s, d, 1 / len(self.models)) for s in self.arms for d in self.models]
         return pd.DataFrame(rows, columns=["structure", "domain", "share"])
@@ -111,6 +124,7 @@ DRAWN = {
     "scores": (figures.score_bars, Case.scores),
     "by k": (figures.failure_by_k, Case.curve),
     "power": (lambda table, width: figures.power_by_entries(table, 120, width), Case.power),
+    "matched": (figures.matched_tradeoff, Case.points),
     "fill": (figures.domain_fill, Case.fill),
     "tokens": (figures.tokens_added, Case.tokens),
 }

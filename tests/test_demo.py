@@ -43,7 +43,8 @@ def test_demo_then_nbval(tmp_path):
     made = int(re.search(r"Model calls made: (\d+)", run("structmem", "demo", "--limit", "1")).group(1))
     # Worked by hand for one entry of each type: flat twice, fixed, dynamic and tree with 3 answers each, 1 answer each
     # for sycophancy; rag 3; flat twice, fixed, dynamic, tree, rag with 1. Equal layouts share their answers.
-    assert 0 < made <= 15 + 5 + 3 + 6
+    # Besides: an example under 3 layouts, and rag at another threshold for 2 entries.
+    assert 0 < made <= 15 + 5 + 3 + 6 + 3 + 2
     results = sm.read_results(project / "data" / "results")
     assert len(results) == 15 + 5 + 3 + 6 and set(results["status"]) <= {"ok", "no_verdict"}
     assert (project / "data" / "store.sqlite").stat().st_mode & 0o077 == 0

@@ -270,6 +270,8 @@ def test_words():
     assert interaction_words("standard", -9, (3, 8)) == "sub-additive in pp against standard"
     assert interaction_words("standard", -9, (-8, -3)) == "super-additive in pp against standard"
     assert interaction_words("standard", 9, (3, 8)) == "super-additive in pp against standard"
+    assert interaction_words("standard", 0.0, (3, 8)) == "above the effect under standard in pp"
+    assert interaction_words("standard", 0.0, (-8, -3)) == "below the effect under standard in pp"
     assert interaction_words("standard", -9, (-1, 3)).endswith(
         "(an interval that includes 0 does not show equal effects)"
     )
@@ -322,3 +324,48 @@ def test_intervals_stay_within_what_a_difference_can_be():
     ):
         low, high = (table[name].dropna() for name in ("low_pp", "high_pp"))
         assert len(low) and low.min() >= -most and high.max() <= most
+
+
+# ------------------------------------------------------------------------------------------------------ other factors
+
+
+@pytest.mark.parametrize("factor", ["renderer", "placement", "system_prompt"])
+def test_any_setting_that_arm_and_baseline_share_can_be_the_factor(factor):
+    levels = {"standard": {"renderer": "markdown", "placement": "system", "system_prompt": "short"}[factor]}
+    renamed = RESULTS.assign(**{factor: RESULTS["defence"].replace(levels), "defence": "standard"})
+    table = conditional_effects(renamed, factor=factor, draws=500)
+    same = TABLE.rename(columns={"defence": factor}).replace({factor: levels})
+    numbers = ["difference_pp", "low_pp", "high_pp", "log_odds", "log_odds_low", "reference_pp", "mean_score_low"]
+    keys = ["model", "effect", "estimand", factor]
+    pd.testing.assert_frame_equal(
+        table.set_index(keys)[numbers].sort_index(), same.set_index(keys)[numbers].sort_index()
+    )
+    assert not table["reading"].str.contains("complementary").any() and (table["factor"] == factor).all()
+    away = table.query("effect == 'conditional effect' and reading != 'not available'")["reading"]
+    assert away.str.contains(f"under {factor.replace('_', ' ')} |lowers|raises", regex=True).all()
+
+
+def test_other_settings_stay_apart():
+    both = frames(RESULTS.assign(renderer="markdown"), RESULTS.assign(renderer="xml"))
+    table = conditional_effects(both, draws=500).query("model == 'm' and effect == 'interaction'")
+    assert table["renderer"].tolist() == ["markdown", "xml"] and table["difference_pp"].nunique() == 1
+
+
+def test_the_mean_score_has_a_t_interval_over_entries_on_both_kinds_of_rows():
+    scores = RESULTS.pivot(index="entry_id", columns=["structure", "defence"], values="score")
+    within = {d: scores["dynamic", d] - scores["flat", d] for d in ("standard", "restrictive")}
+    expected = {"conditional effect": within["restrictive"], "interaction": within["restrictive"] - within["standard"]}
+    for effect, values in expected.items():
+        row, interval = pick(TABLE, effect, "restrictive"), scipy_stats.ttest_1samp(values, 0).confidence_interval(0.95)
+        found = row[["mean_score_difference", "mean_score_low", "mean_score_high"]]
+        assert tuple(found) == pytest.approx((values.mean(), *interval))
+        assert row["mean_score_interval"] == "t over entries"
+
+
+def test_factors_are_checked():
+    with pytest.raises(InputError, match="factor must be one of .*got 'colour'"):
+        conditional_effects(RESULTS, factor="colour")
+    with pytest.raises(InputError, match="reference must be one of .*'markdown'.*got 'xml'"):
+        conditional_effects(RESULTS, "xml", factor="renderer")
+    with pytest.raises(InputError, match="placement"):
+        conditional_effects(RESULTS, factor="placement")

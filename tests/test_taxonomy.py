@@ -134,5 +134,5 @@ def test_unknown_names_get_the_menu():
 
 @pytest.mark.parametrize("source", [None, 5, ["life11"], "x" * 5000, "a\0b"])
 def test_what_is_neither_a_name_nor_a_file_is_refused(source):
-    with pytest.raises(InputError, match=r"taxonomy must be one of \['life11'\]"):
+    with pytest.raises(InputError, match=r"taxonomy must be one of \[.*'life11'"):
         load_taxonomy(source)
