@@ -104,7 +104,7 @@ async def aadd_memory(
     if foreign and many or taxonomy is None and (foreign or many):
         raise InputError(
             f"the node's groups {opened[:3]} are no domains of taxonomy {known.name!r}; give as taxonomy= the one that "
-            "the node was sorted into."
+            "the node was sorted into ('epistemic' for the structure of that name). Controls do not grow."
         )
     asker = _asker(structurer, ask, 0, "fixed")
     if structurer == "embedding":

@@ -60,14 +60,14 @@ def _read_memories(memories: pd.DataFrame) -> None:
     if not len(rated):
         print("No memory was sorted by two raters: nothing is known of ambiguity.")
         return
-    split = int((rated["entropy_bits"] > 0).sum())
     ties = int(rated["tie"].sum())
-    least, most = int(rated["n_raters"].min()), int(rated["n_raters"].max())
-    raters = f"{least}" if least == most else f"{least} to {most}"
+    apart = (rated["entropy_bits"] > 0).groupby(rated["n_raters"])
+    counts = [f"{some} of the {n} sorted by {k} raters" for k, some, n in zip(
+        apart.groups, apart.sum(), apart.size(), strict=True
+    )]  # fmt: skip
     print(
-        f"Raters: {split} of {len(rated)} memories with two or more raters ({raters}) are not all put into one domain "
-        f"({100 * split / len(rated):.0f} %), {ties} are tied; {unclassified} ratings are 'unclassified', "
-        "counted apart. Raters that share a rule or a model agree more than independent ones would."
+        f"Raters: not all put into one domain are {', '.join(counts)}; {ties} are tied; {unclassified} ratings are "
+        "'unclassified', counted apart. Raters that share a rule or a model agree more than independent ones would."
     )
 
 
@@ -87,6 +87,12 @@ def _read_accuracy(accuracy: pd.DataFrame) -> None:
         if row["n_new_domain"]:
             line += f"; {row['n_new_domain']} memories are in new domains, which count as misclassified"
         print(f"{line}.")
+    chance = accuracy[~accuracy["rater"].str.startswith(MAJORITY) & (accuracy["kappa_low"] <= 0)]
+    if len(chance):
+        print(
+            f"Not shown to sort better than chance (kappa): {'; '.join(chance['rater'])}. Where they sorted, entropy "
+            "is mostly their noise, and memories that it ranks as ambiguous need not be."
+        )
 
 
 def _read_errors(errors: pd.DataFrame) -> None:

@@ -85,7 +85,7 @@ def _gold_row(entry: Entry, mine: pd.DataFrame, accepted: dict) -> dict:
     if entry.memory_domain is None:
         return row | {"reason": "no memory_domain"}
     if not accepted.get(entry.memory_domain):
-        return row | {"reason": "the taxonomy accepts no domain for the memory_domain"}
+        return row | {"reason": f"the taxonomy accepts no domain for the memory_domain {entry.memory_domain!r}"}
     if not len(mine):
         return row | {"reason": "not sorted by any rater"}
     by_label = "label" in mine and bool((mine["label"] != "").any())
@@ -308,7 +308,7 @@ def _regression(mine: pd.DataFrame, column: str, measure: str) -> list[dict]:
     design = np.column_stack([np.ones(n), scaled])
     why = ""
     if measure not in varied:
-        why = f"{measure} is the same in all {n} entries" if n else "no entries"
+        why = f"{measure} is the same in all entries (n = {n})" if n else "no entries"
     elif n < k + 2:
         why = f"{n} entries are too few for {k} coefficients"
     elif np.linalg.matrix_rank((design - design.mean(axis=0))[:, 1:] / design[:, 1:].std(axis=0), tol=1e-8) < k - 1:
@@ -326,7 +326,7 @@ def _regression(mine: pd.DataFrame, column: str, measure: str) -> list[dict]:
     reach = stats.t.ppf([(1 + LEVEL) / 2, 0.8], n - k).sum()
     lines = []
     for name, (per, _) in terms.items():
-        line = {"term": name, "per": per} | blank | {"reason": f"{name} is the same in all {n} entries"}
+        line = {"term": name, "per": per} | blank | {"reason": f"{name} is the same in all entries (n = {n})"}
         if name in varied:
             at = varied.index(name) + 1
             line |= {"effect": fit.params[at], "effect_low": bounds[at, 0], "effect_high": bounds[at, 1]}

@@ -297,7 +297,8 @@ def _read(what: str, rows: pd.DataFrame) -> None:
     low, high = total["mean_score_low"], total["mean_score_high"]
     if low == low:
         found = "differs from the baseline" if low > 0 or high < 0 else "is not distinguishable from the baseline"
-        print(f"  difference of the {score}: {total['mean_score_difference']:+.3f} [{low:+.3f}, {high:+.3f}], {found}")
+        numbers = f"{total['mean_score_difference']:+.3f} [{low:+.3f}, {high:+.3f}]".replace("-", "−")
+        print(f"  difference of the {score}: {numbers}, {found}")
     for kind, part in (("cell", inner), ("margin", rows[in_all == 1])):
         enough = part[part["n_entries"] >= FEW]
         if not len(enough):

@@ -73,6 +73,7 @@ def control_ladder(
     unit = " (pp)" if rate else ""
     note = said(
         model, n_words(rows), _interval_words(drawn), analysis_words(rows),
+        "a step differs from 0 where its line misses the end of the step above" * bool((rows["part"] == LADDER).any()),
         "hollow: shows other memories" if (rows["part"] == OTHER).any() else "", ECHO_NOTE if echo else "",
     )  # fmt: skip
     with style():

@@ -248,7 +248,7 @@ def agreement_reading(by_difference: pd.DataFrame, all_raters: pd.DataFrame | No
     draws = by_difference[by_difference["differ_in"] == "draw"]
     if len(draws) and draws["ari"].notna().all():
         own = draws["ari"].iloc[0]
-        print(f"With itself, from draw to draw, the structurer agrees to {own:.2f}; two wordings can hardly do better.")
+        print(f"From draw to draw the structurer agrees with itself to {own:.2f}; read other differences against that.")
         if own < 0.5:
             print("So a partition by this structurer is one of many that it might have made: report several draws.")
     if all_raters is not None:

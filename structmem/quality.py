@@ -57,8 +57,9 @@ def hit_rate(nodes: Sequence[Node], entries: Sequence[Entry], taxonomy: Taxonomy
     for entry, _ in labelled:
         if entry.memory_domain not in taxonomy.accepted:
             raise InputError(
-                f"Entry {entry.entry_id} has the label {entry.memory_domain!r}, which taxonomy "
-                f"'{taxonomy.name}' does not map; its labels are {sorted(taxonomy.accepted)}."
+                f"Entry {entry.entry_id} has the label {entry.memory_domain!r}, which taxonomy '{taxonomy.name}' does "
+                f"not map; it maps {sorted(taxonomy.accepted)}. Say in the taxonomy's file, under 'accepted:', in "
+                "which domains a memory of each label is right (structmem/taxonomies/coarse5.yaml shows how)."
             )
     pool = [domain for _, domains in labelled for domain in domains]
     rows = []

@@ -302,6 +302,8 @@ def variance_reading(table: pd.DataFrame) -> None:
     if not len(table):
         print("No arm has several wordings or draws and a baseline beside it: there is no variance to split.")
         return
+    if table["measure"].eq("echo rate").any():
+        print("Scored by the offline echo measure (overlap of words): these numbers show the pipeline, not an effect.")
     settings = [c for c in table.columns[: table.columns.get_loc("measure")]]
     for key, rows in table.groupby([*settings, "measure"], sort=False, dropna=False):
         print(_heading(dict(zip([*settings, "measure"], key, strict=True)), rows))
