@@ -156,7 +156,8 @@ def tracked(folder: str) -> set[str]:
 def test_the_wheel_holds_code_data_and_notebooks_and_nothing_else(wheel):
     names = {path.relative_to(wheel).as_posix() for path in wheel.rglob("*") if path.is_file()}
     expected = tracked("structmem")
-    expected |= {f"structmem/share/{name}" for name in tracked("notebooks") | tracked("data/recorded")}
+    shared = tracked("notebooks") | tracked("data/recorded") | tracked("data/labels")
+    expected |= {f"structmem/share/{name}" for name in shared}
     expected |= {"structmem/share/data/models.yaml", "structmem/share/data/analysis_plan.yaml"}
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert "structmem/py.typed" in names
