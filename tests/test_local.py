@@ -121,8 +121,9 @@ def test_shutdown_ends_the_child(library):
 def test_child_dies_with_its_parent(library, how):
     name = model(library)
     code = """if True:
-        import sys, time
+        import signal, sys, time
         from structmem import local
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell started us in the background
         print(local.endpoint(sys.argv[1]).api_base, flush=True)
         time.sleep(60)
     """
