@@ -13,7 +13,7 @@ import sys
 import time
 
 import structmem as sm
-from structmem import embedding
+from structmem import embedders
 from structmem.background import run_sync
 from structmem.paths import recorded
 from structmem.quality import hit_rate
@@ -30,7 +30,7 @@ async def _sorted(entries: list, name: str, structurer: str, options: dict) -> l
 
 
 def _seconds(name: str, entries: list) -> float:
-    embedding._known.clear()
+    embedders.KNOWN.clear()
     start = time.perf_counter()
     for entry in entries:
         sm.structure(entry.memories, name, query=entry.query)

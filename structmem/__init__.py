@@ -9,9 +9,10 @@ __version__ = "0.1.0"
 # Public names in pipeline order, each imported from its module on first use: ``import structmem`` stays quick.
 _PUBLIC = {
     "load_entries": "data", "Entry": "data", "Memory": "data", "FAILURE_TYPES": "data",
+    "load_memories": "memoryfiles",
     "load_taxonomy": "taxonomy", "Taxonomy": "taxonomy",
     "structure": "structures", "astructure": "structures", "structure_all": "describe", "STRUCTURES": "structures",
-    "add_memory": "additions", "aadd_memory": "additions",
+    "add_memory": "additions", "aadd_memory": "additions", "MemoryBook": "memorybook",
     "Node": "tree", "render": "renderers", "RENDERERS": "renderers", "parse_context": "renderers",
     "build_messages": "messages",
     "Client": "llm", "check_connection": "connection",
@@ -25,6 +26,7 @@ _PUBLIC = {
     "agreement_reading": "partition_agreement", "effects_by_setting": "setting_effects",
     "setting_reading": "setting_effects",
     "read_results": "results", "write_results": "results", "merge_results": "results", "save_results": "results",
+    "import_results": "importing", "write_checkpoint": "checkpoints",
     "arm_summary": "stats", "failure_rate": "stats", "echo_rate": "stats", "rates": "reading",
     "paired_differences": "stats", "reductions": "stats", "cautious_reading": "reading",
     "completeness": "missing", "verdicts_to_read": "reading",
@@ -71,6 +73,7 @@ _PUBLIC = {
     "wall_times": "timing", "cost_reading": "cost_words",
     "SideBySide": "describe", "show_entry": "describe", "domain_fill": "describe", "layout_shapes": "describe",
     "tokens_added": "describe", "retrieval_kept": "describe", "hits": "describe", "stamp": "describe",
+    "build_report": "reporting", "write_entry_browser": "entry_browser",
     "check_parameters": "notebooks", "show": "tables", "to_latex": "latex", "save_table": "latex",
 }  # fmt: skip
 

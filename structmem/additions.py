@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from .data import Memory, wrap_memories
+from .embedding_sorting import provider_vectors
 from .errors import InputError
 from .registry import check_kept, checked_options
+from .scripts import warn_of_script
+from .sorters import EMBEDDING, by_embedding, offline_embedder, provider_model
 from .structurers import EMBEDDING_OPTIONS, Asker, _lines, classify, prompt
 from .structures import _asker, _taxonomy, _waits, drive
 from .taxonomy import Taxonomy
 from .tree import UNCLASSIFIED, Node
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # What an addition by embedding needs of the options of `dynamic` and `tree`, so that the same call serves both.
 _BY_EMBEDDING = {
@@ -36,7 +44,8 @@ def add_memory(
     structurer takes the nearest definition, as ``fixed`` does; a memory below `fit` to every definition joins an opened
     domain, and any memory a leaf of its domain, whose members it resembles enough: their mean cosine similarity to it
     (its similarity to their centroid, as average linkage has it) is at least `cluster_similarity` or `leaf_similarity`.
-    It is computed here and never stored. To a flat list the memory is appended, and nobody is asked.
+    By an offline embedder it is computed here and never stored. To a flat list the memory is appended, and nobody is
+    asked.
 
     No domain is opened and no leaf is made: that takes several memories. After many additions a new `structure` may
     therefore lay the same memories out otherwise; ``fixed`` by embedding never does.
@@ -53,7 +62,9 @@ def add_memory(
         That of the node: a name from the package, the path of a YAML file, or a Taxonomy. Without it ``life11``, and a
         node that does not look sorted into that is refused.
     structurer : str or callable
-        ``"embedding"`` (offline), a litellm model id, or a callable model. An id sends this memory to that provider.
+        ``"embedding"`` or ``"embedding:multilingual"`` (offline), a litellm model id, or a callable model. An id sends
+        this memory to that provider; ``"embedding:MODEL"``, a litellm embedding model, is sent every text of the node
+        whose vector is not stored.
     ask : callable, optional
         The way to the structurer, as in `structure`.
     **options
@@ -74,7 +85,7 @@ def add_memory(
     SortingFailed
         If the structurer's provider could not be reached; the node is as it was.
     """
-    needs_loop = _waits(ask) if ask is not None else structurer != "embedding"
+    needs_loop = _waits(ask) if ask is not None else not offline_embedder(structurer)
     work = aadd_memory(node, memory, taxonomy=taxonomy, structurer=structurer, ask=ask, **options)
     if needs_loop:
         from . import background
@@ -107,8 +118,11 @@ async def aadd_memory(
             "the node was sorted into ('epistemic' for the structure of that name). Controls do not grow."
         )
     asker = _asker(structurer, ask, 0, "fixed")
-    if structurer == "embedding":
-        path, problem, remark = _nearest(new.text, known, opened, groups, settings), None, None
+    if by_embedding(structurer):
+        if ask is None:
+            warn_of_script([new.text], structurer, depth=5)
+        rows = partial(_rows, asker=asker, structurer=structurer)
+        path, problem, remark = await _nearest(new.text, known, opened, groups, settings, rows), None, None
     else:
         if settings["json_schema"] is None:
             settings["json_schema"] = isinstance(structurer, str)
@@ -145,7 +159,7 @@ def _check_shape(node: Node) -> None:
 
 def _settings(structurer: str | Callable, options: Mapping) -> dict:
     """Options with defaults filled in; those of `dynamic` and `tree` together for the embedding structurer."""
-    if structurer != "embedding":
+    if not by_embedding(structurer):
         return checked_options("fixed", structurer, options)
     for option in options:
         if option not in _BY_EMBEDDING:
@@ -188,29 +202,55 @@ async def _asked(
     return paths.get(said.labels.get(0)), said.problems.get(0), said.note(1)
 
 
-def _nearest(
-    text: str, taxonomy: Taxonomy, opened: Sequence[str], groups: Mapping[str, Node], options: Mapping
+async def _rows(texts: Sequence[str], *, asker: Asker | None, structurer: str) -> np.ndarray:
+    """Unit vectors of texts by an embedding structurer."""
+    from . import embedding
+
+    if provider_model(structurer):
+        return embedding.unit_rows(await provider_vectors(asker, texts, structurer))
+    return embedding.embed(texts) if structurer == EMBEDDING else embedding.embed(texts, structurer)
+
+
+async def _nearest(
+    text: str, taxonomy: Taxonomy, opened: Sequence[str], groups: Mapping[str, Node], options: Mapping, rows: partial
 ) -> Path:
     """The memory's place by the embedding structurer's rules."""
     from . import embedding
 
     domains = tuple((domain.name, domain.definition) for domain in taxonomy.domains)
-    (index,), (best,) = embedding.nearest_domain(embedding.embed([text]), domains)
+    vector = await rows([text])
+    definitions = None if rows.keywords["structurer"] == EMBEDDING else await rows(embedding.described(domains))
+    options = await _limits(text, groups, domains, options, rows)
+    (index,), (best,) = embedding.nearest_domain(vector, domains, definitions)
     domain = taxonomy.names[index]
     if best < options["fit"]:
-        domain = _resembled(text, [groups[name] for name in opened], options["cluster_similarity"]) or domain
+        alike = options["cluster_similarity"]
+        domain = await _resembled(vector, [groups[name] for name in opened], alike, rows) or domain
     inside = groups[domain].children if domain in groups else ()
-    leaf = _resembled(text, inside, options["leaf_similarity"])
+    leaf = await _resembled(vector, inside, options["leaf_similarity"], rows)
     return (domain, leaf) if leaf else (domain,)
 
 
-def _resembled(text: str, groups: Sequence[Node], least: float) -> str | None:
+async def _limits(
+    text: str, groups: Mapping[str, Node], domains: Sequence[tuple[str, str]], options: Mapping, rows: Callable
+) -> Mapping:
+    """Options with the memory set's own quantiles for those that are None, as in a whole sorting."""
+    from . import embedding
+
+    if None not in options.values():
+        return options
+    everything = await rows([text, *(memory.text for group in groups.values() for memory in group.all_memories())])
+    best = embedding.similarities(everything, await rows(embedding.described(domains))).max(axis=1)
+    return embedding.with_quantiles(options, best, embedding.pair_similarities(everything))
+
+
+async def _resembled(vector: np.ndarray, groups: Sequence[Node], least: float, rows: Callable) -> str | None:
     """The group whose members are most like a text on average, where that is at least `least`; ties: the earlier."""
     from . import embedding
 
-    vector, found, most = embedding.embed([text]), None, least
+    found, most = None, least
     for group in groups:
-        members = embedding.embed([memory.text for memory in group.all_memories()])
+        members = await rows([memory.text for memory in group.all_memories()])
         alike = float(embedding.similarities(vector, members.mean(axis=0, keepdims=True))[0, 0])
         if alike > most or (found is None and alike == most):
             found, most = group.label, alike

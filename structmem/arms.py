@@ -11,17 +11,13 @@ from .calls import canonical, model_label
 from .errors import InputError, choice
 from .registry import checked_options
 from .renderers import RENDERERS
+from .sorters import by_embedding, offline_embedder
 from .structures import option_defaults, spec
 from .taxonomy import Taxonomy, load_taxonomy
 
 BASELINE = "flat"
 SELF = "self"  # each answering model sorts for itself
 _CLIENT_OPTIONS = ("extra_body", "api_base", "base_url", "api_key", "api_version", "timeout", "headers", "organization")
-_NO_SORTERS = {
-    ("self_check", "embedding"): "structure 'self_check' asks a model which memories matter, and 'embedding' is none; "
-    "name a model, or leave its structurer out for the answering one. 'rag' selects by embedding.",
-    ("rag", SELF): "structure 'rag' embeds the memories, which an answering model does not; name an embedding model.",
-}
 
 
 @dataclass(frozen=True)
@@ -110,11 +106,11 @@ def make_arms(
         for sorter, taxonomy, draw in _sortings(
             structure, structurers, loaded, draws, random_draws, options[structure]
         ):
-            who = "" if sorter is None else sorter if sorter in ("embedding", SELF) else model_label(sorter)
+            who = "" if sorter is None else sorter if by_embedding(sorter) or sorter == SELF else model_label(sorter)
             given = _resolved(structure, sorter, options[structure])
             named = {name: short_name(value) if name == "labels" else value for name, value in given.items()}
             text = canonical(named) if named else ""
-            how = {} if sorter in ("embedding", SELF) else reach
+            how = {} if offline_embedder(sorter) or sorter == SELF else reach
             layouts.append((structure, who, text, taxonomy, draw, sorter, how, given))
     found = []
     for renderer in renderers:
@@ -144,6 +140,21 @@ def _check_names(arms: Sequence[Arm]) -> None:
         )
 
 
+def settings_of(arm: Arm) -> dict[str, object]:
+    """What tells an arm from another but its replicate, by the names of the results table's columns."""
+    return {
+        "structure": arm.structure,
+        "structurer": arm.structurer,
+        "structurer_options": arm.options,
+        "taxonomy": arm.taxonomy.name if arm.taxonomy else "",
+        "taxonomy_hash": arm.taxonomy.sha256 if arm.taxonomy else None,
+        "partition_draw": arm.partition_draw,
+        "renderer": arm.renderer,
+        "placement": arm.placement,
+        "defence": short_name(arm.defence),
+    }
+
+
 def short_name(source: object) -> str:
     """A file's bare name, or the name as it is: results never hold a path."""
     text = str(source)
@@ -165,8 +176,8 @@ def _sortings(structure: str, structurers, taxonomies, draws, random_draws: int,
                 mine = range(random_draws)
             elif sorter is None or structure == "rag":
                 mine = (0,)
-            else:  # the embedding structurer sorts the same way every time: a second draw would be the first one again
-                mine = draws[:1] if sorter == "embedding" else draws
+            else:  # an embedding structurer sorts the same way every time: a second draw would be the first one again
+                mine = draws[:1] if by_embedding(sorter) else draws
             for draw in mine:
                 yield sorter, taxonomy, draw
 
@@ -201,8 +212,15 @@ def _structurer_options(structures: Sequence[str], given: Mapping) -> tuple[dict
 
 def _resolved(structure: str, sorter: object, options: Mapping) -> dict:
     """Every option of a structure under a structurer, defaults included; options of another structurer are left out."""
-    if (structure, sorter) in _NO_SORTERS:
-        raise InputError(_NO_SORTERS[structure, sorter])
-    who = "embedding" if sorter in (None, "embedding") else "a model"
+    if structure == "self_check" and by_embedding(sorter):
+        raise InputError(
+            f"structure 'self_check' asks a model which memories matter, and {sorter!r} is none; name a model, or "
+            "leave its structurer out for the answering one. 'rag' selects by embedding."
+        )
+    if structure == "rag" and sorter == SELF:
+        raise InputError(
+            "structure 'rag' embeds the memories, which an answering model does not; name an embedding model."
+        )
+    who = "embedding" if sorter is None else sorter if by_embedding(sorter) else "a model"
     menu = option_defaults(structure, who)
     return checked_options(structure, who, {name: value for name, value in options.items() if name in menu})

@@ -231,6 +231,7 @@ def accuracy_report(sheet: str | Path, key: str | Path, results: str | Path, out
 def _judged(results: pd.DataFrame) -> pd.DataFrame:
     """Rows with a verdict and an answer, in an order that does not depend on how the results came."""
     rows = results[(results["status"] == "ok") & (results["score"].notna() | results["echoed"].notna())]
+    rows = rows[rows["status_reason"].ne("forgotten").fillna(True).astype(bool)]  # their texts are gone for good
     if not len(rows):
         raise InputError("results hold no judged answer to sample; judge them first (rejudge).")
     if "response" not in rows or rows["response"].isna().any():

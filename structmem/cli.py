@@ -6,9 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from . import __version__
+from . import __version__, memory_commands, peer_commands, report_commands, sweep_commands
 from .errors import InputError, StructmemError, choice
-from .memoryfiles import read_memories
+
+STRUCTURER = "embedding or embedding:multilingual (offline), embedding:MODEL, or a litellm model id"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,9 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("-o", dest="output", help="the executed copy (default: runs/NAME.ipynb)")
 
     layout = command("structure", _structure, "lay out memories and print the context")
-    layout.add_argument("file", help="a JSON list of strings, or one memory a line; - reads standard input")
+    layout.add_argument("file", help="a text, a JSON list, or an export of a memory store; - reads standard input")
+    layout.add_argument("--user", help="whose memories, where the file holds those of several")
+    layout.add_argument(
+        "--on", metavar="DATE", help="the day on which facts must hold, such as 2026-03-31 (default: today)"
+    )
     layout.add_argument("--structure", default="tree", help="flat, fixed, dynamic, tree, rag, … (default: tree)")
-    layout.add_argument("--structurer", default="embedding", help="embedding (offline), or a litellm model id")
+    layout.add_argument("--structurer", default="embedding", help=STRUCTURER)
     layout.add_argument("--renderer", default="markdown", help="markdown, bullets, xml, inline (default: markdown)")
     layout.add_argument("--taxonomy", default="life11", help="a name or a YAML file (default: life11)")
     layout.add_argument("--query", help="the question, for structures that depend on it (rag, gated, self_check)")
@@ -84,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("limit", type=_count, help="entries per failure type; 0 runs all")
     study.add_argument("--judge", default="persistbench", help="persistbench, echo, or a judge file")
     study.add_argument("--judge-model", help="a litellm model id (default: the paper's judge)")
-    study.add_argument("--structurer", default="embedding", help="embedding (offline), or a litellm model id")
+    study.add_argument("--structurer", default="embedding", help=STRUCTURER)
     study.add_argument(
         "--system-prompt", default="short", help="short (ours), persistbench, or a file (default: short)"
     )
@@ -148,6 +153,8 @@ def _parser() -> argparse.ArgumentParser:
     prune.add_argument("--yes-delete-finished", action="store_true", help="do not ask again")
     for each in (info, export, merge, prune):
         each.add_argument("--store", help="default: STRUCTMEM_STORE, else data/store.sqlite in the project")
+    for module in (memory_commands, peer_commands, sweep_commands, report_commands):
+        module.add_commands(command)
     return parser
 
 
@@ -204,15 +211,16 @@ def _run(options) -> None:
 
 
 def _structure(options) -> None:
+    from .memoryfiles import load_memories
     from .renderers import RENDERERS, render
     from .structures import structure
 
     if options.renderer not in RENDERERS:  # before a model is asked and paid
         raise choice("renderer", options.renderer, RENDERERS)
+    memories = load_memories(options.file, user=options.user, on=options.on)
     node = structure(
-        read_memories(options.file), options.structure, query=options.query, taxonomy=options.taxonomy,
-        structurer=options.structurer,
-    )  # fmt: skip
+        memories, options.structure, query=options.query, taxonomy=options.taxonomy, structurer=options.structurer
+    )
     print(render(node, options.renderer))
 
 

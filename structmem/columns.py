@@ -77,7 +77,7 @@ COLUMNS: tuple[Column, ...] = tuple(
         ("truncated", "boolean", "Whether the answer hit the token limit; it is judged all the same."),
         ("escaped", "boolean", "Whether something was escaped, in the context or for the judge."),
         ("status", "str", "ok, no_response, or no_verdict."),
-        ("status_reason", "str", "Why it is not ok, for the answer, the sorting (no_structure) or the verdict."),
+        ("status_reason", "str", "Why it is not ok (answer, sorting or verdict); or forgotten: its texts are gone."),
         ("status_detail", "str", "What the provider or the reader said, shortened, without keys."),
         ("score", "float64", "The judge's whole number; missing is neither 0 nor a pass."),
         ("echo_overlap", "float64", "Share of a memory's content that came back, in [0, 1]; not a score."),
@@ -188,7 +188,10 @@ def conform(df: pd.DataFrame) -> pd.DataFrame:
                 raise ValueError(f"{name} is {column[wrong].iloc[0]!r}; expected true or false")
             data[name] = read
         else:
-            data[name] = pd.to_numeric(column).astype(dtype)
+            try:
+                data[name] = pd.to_numeric(column).astype(dtype)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ValueError(f"{name}: {error}") from error
     extra = [name for name in df.columns if name not in NAMES]
     out = pd.DataFrame(data, index=df.index)
     for name in extra:

@@ -17,6 +17,7 @@ from .errors import InputError, choice
 from .messages import build_messages
 from .outcomes import keep_none, sort_arms
 from .renderers import render
+from .sorters import offline_embedder
 from .structures import spec, structure
 from .taxonomy import Taxonomy, load_taxonomy
 
@@ -216,7 +217,7 @@ def measured_costs(results: pd.DataFrame) -> pd.DataFrame:
     for key, group in keep_none(numbers, keys).groupby(keys, sort=False):
         sortings = group.drop_duplicates("structurer_key").dropna(subset=_of("structurer"))
         answers = group.dropna(subset=_of("answer"))
-        embedded = key[2] == "embedding"
+        embedded = offline_embedder(key[2])
         row = dict(zip(keys, key, strict=True)) | {"n_sortings": 0 if embedded else len(sortings)}
         for kind in _KINDS:
             known = sortings[f"structurer_{kind}_tokens"].mean()

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from .errors import InputError, SetupError, choice
-from .foreign import kind_of_record
+from .foreign import kind_of_record, way_out
 from .paths import is_file, package_file
 from .records import BadRecord, not_json, read_text, records_of
 
@@ -334,6 +334,7 @@ def _read_file(path: Path) -> list[Entry]:
 def _foreign(path: Path, kind: str) -> InputError:
     return InputError(
         f"{path.name} seems to be {kind}; nothing was read. Expected entries: JSON objects with 'query' and 'memories'."
+        + way_out(kind)
     )
 
 

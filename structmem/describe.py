@@ -12,9 +12,11 @@ from importlib.util import find_spec
 import pandas as pd
 
 from .data import Entry, benchmark_hash
+from .embedding_sorting import asked_model
 from .quality import domains_of, hit_rate
 from .renderers import render
-from .structures import astructure, structure
+from .scripts import warn_of_script
+from .structures import astructure, spec, structure
 from .taxonomy import Taxonomy, load_taxonomy
 from .tree import UNCLASSIFIED, Node
 
@@ -174,12 +176,13 @@ def structure_all(
     dict of str to list of Node
         Per structure, one node per entry in the order given.
     """
-    from .embedding import model as embedder
     from .llm import Client
 
     taxonomy = load_taxonomy(taxonomy)
+    if any(spec(name).uses_structurer for name in names):
+        warn_of_script((memory.text for entry in entries for memory in entry.memories), structurer)
     with Client(store) as client:
-        ask = client.asker(embedder if structurer == "embedding" else structurer)
+        ask = client.asker(asked_model(structurer))
 
         async def lay_out(name: str) -> list[Node]:
             settings = {"taxonomy": taxonomy, "structurer": structurer, "ask": ask, **options}

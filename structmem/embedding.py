@@ -1,105 +1,41 @@
-"""The offline structurer: static word embeddings sort memories by nearest domain definition; opens no socket."""
+"""The embedding structurers: memories go to the nearest domain definition; the offline ones open no socket."""
 
 from __future__ import annotations
 
 import functools
 import json
-import logging
 import re
 import unicodedata
-import warnings
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from .errors import IMPORTING, InputError, SetupError
+from .embedders import DECIMALS, EMBEDDERS, KEEP, embed, similarities, unit_rows
+from .errors import InputError
+from .sorters import EMBEDDING, MULTILINGUAL
 
-DIMENSIONS = 256
-DECIMALS = 6  # similarities are rounded, so that the last bits of another machine's arithmetic decide nothing
 # Raised when the rules below change: part of every message, so that a stored partition never stands for a new one.
 RULE = 1
+UNSPACED_RULE = 2  # names of groups in scripts without spaces between words; other texts are named as before
 MIN_CLUSTER = 2
 MIN_DOMAIN = 4  # a domain this large is worth dividing
 
-# The weights, not the library that reads them: another release with the same weights sorts the same way.
-EMBEDDER_ID = f"embedding/wordllama-l2_supercat-{DIMENSIONS}"
 
-
-def _embedder():
-    """WordLlama, loaded once per process (about 0.7 s) however many threads ask for it at the same time."""
-    with IMPORTING:
-        return _load()
-
-
-@functools.cache
-def _load():
-    """Load WordLlama from its own wheel."""
-    root = logging.getLogger()
-    before = list(root.handlers), root.level
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # raised inside its own imports
-            import wordllama
-
-            # The weights lie in the package folder, where a plain load() does not look before it tries to download.
-            return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
-    except (ImportError, FileNotFoundError) as error:
-        raise SetupError(
-            f"The embedding structurer needs the package 'wordllama' with its weights ({error}); "
-            "run 'pip install wordllama', or name a model as the structurer."
-        ) from error
-    finally:  # its import configures the root logger, which would make every other library talk
-        root.handlers[:], root.level = before
-
-
-# The same memories are sorted into several structures, and reading them is most of the work; 10,000 vectors are 10 MB.
-KEEP = 10_000
-_known: dict[str, np.ndarray] = {}
-
-
-def embed(texts: Sequence[str]) -> np.ndarray:
-    """Embed texts with WordLlama's static embeddings (256 dimensions, weights from its wheel).
-
-    Parameters
-    ----------
-    texts : sequence of str
-
-    Returns
-    -------
-    numpy.ndarray
-        float32, shape (n, 256), one row per text with length 1; a text without tokens is a row of zeros.
-
-    Raises
-    ------
-    SetupError
-        If wordllama or its weights are missing.
-    """
-    if not len(texts):
-        return np.zeros((0, DIMENSIONS), np.float32)
-    new = [text for text in dict.fromkeys(texts) if text not in _known]
-    if len(_known) + len(new) > KEEP:
-        _known.clear()
-        new = list(dict.fromkeys(texts))
-    if new:  # lone surrogates cannot be encoded
-        vectors = _embedder().embed([re.sub("[\ud800-\udfff]", "\ufffd", text) for text in new])
-        length = np.linalg.norm(vectors, axis=1, keepdims=True)
-        _known.update(zip(new, np.divide(vectors, length, out=np.zeros_like(vectors), where=length > 0), strict=True))
-    return np.array([_known[text] for text in texts])
-
-
-def similarities(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Cosine similarities of unit rows, shape (len(a), len(b)), in [-1, 1], rounded to 6 decimals."""
-    return np.round(a.astype(np.float64) @ b.astype(np.float64).T, DECIMALS)
+def described(domains: Sequence[tuple[str, str]]) -> list[str]:
+    """The texts that stand for domains."""
+    return [f"{name}: {definition}" for name, definition in domains]
 
 
 @functools.lru_cache(maxsize=64)
-def _definitions(domains: tuple[tuple[str, str], ...]) -> np.ndarray:
-    return embed([f"{name}: {definition}" for name, definition in domains])
+def _definitions(domains: tuple[tuple[str, str], ...], embedder: str = EMBEDDING) -> np.ndarray:
+    return embed(described(domains), embedder)
 
 
-def nearest_domain(vectors: np.ndarray, domains: tuple[tuple[str, str], ...]) -> tuple[np.ndarray, np.ndarray]:
+def nearest_domain(
+    vectors: np.ndarray, domains: tuple[tuple[str, str], ...], definitions: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """The domain whose ``name: definition`` is nearest to each memory.
 
     Centring, leaving out the common *user*, single phrases of the definition, their mean and the best few of them were
@@ -107,8 +43,10 @@ def nearest_domain(vectors: np.ndarray, domains: tuple[tuple[str, str], ...]) ->
 
     Parameters
     ----------
-    vectors : numpy.ndarray, shape (n, 256)
+    vectors : numpy.ndarray, shape (n, dimensions)
     domains : tuple of (name, definition)
+    definitions : numpy.ndarray, shape (domains, dimensions), optional
+        Their vectors by the same embedder; WordLlama's by default.
 
     Returns
     -------
@@ -117,7 +55,7 @@ def nearest_domain(vectors: np.ndarray, domains: tuple[tuple[str, str], ...]) ->
     similarity : numpy.ndarray of float, shape (n,)
         Its cosine similarity in [-1, 1].
     """
-    table = similarities(vectors, _definitions(domains))
+    table = similarities(vectors, _definitions(domains) if definitions is None else definitions)
     return table.argmax(axis=1), table.max(axis=1)
 
 
@@ -142,22 +80,40 @@ def clusters(vectors: np.ndarray, min_similarity: float) -> list[list[int]]:
     return sorted(found, key=lambda rows: (-len(rows), -round(float(table[np.ix_(rows, rows)].mean()), DECIMALS), rows))
 
 
-# Scripts written without spaces between words: a run of letters is a clause there, not a word.
+# Scripts written without spaces between words: a run of letters is a clause there, not a word. In Japanese, a run of
+# kanji or katakana is mostly a word, or one of two kanji and the beginning of the next; four kanji are mostly two.
 _SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_RUNS = re.compile("[\u3005\u3400-\u9fff\uf900-\ufaff]{2,8}|[\u30a1-\u30fa\u30fc]{3,20}|[a-z]{3,20}")
 
 
 @functools.lru_cache(maxsize=KEEP)  # a tree names many groups, and each name looks at every memory of the set
 def _words(text: str) -> tuple[str, ...]:
     letters = "".join(c if unicodedata.category(c)[0] in "LM" else " " for c in text.casefold())
-    return tuple(word for word in letters.split() if 3 <= len(word) <= 20 and not _SPACELESS.search(word))
+    found = []
+    for piece in letters.split():
+        if not _SPACELESS.search(piece):
+            found += [piece] if 3 <= len(piece) <= 20 else []
+            continue
+        for run in _RUNS.findall(piece):
+            found.append(run)
+            if len(run) > 2 and not (run.isascii() or "\u30a1" <= run[0] <= "\u30fc"):
+                found += [run[:2], run[2:]] if len(run) == 4 else [run[:2]]
+    return tuple(found)
 
 
-def telling_name(texts: Sequence[str], vectors: np.ndarray, rows: Sequence[int], taken: Sequence[str] = ()) -> str:
+def telling_name(
+    texts: Sequence[str],
+    vectors: np.ndarray,
+    rows: Sequence[int],
+    taken: Sequence[str] = (),
+    embedder: str | None = EMBEDDING,
+) -> str:
     """Name a cluster by its one or two most telling words.
 
     A word tells more the larger its share of the cluster's memories, the smaller its share of the other memories, and
     the nearer its own embedding is to the cluster's centre (which keeps *the* and *user* out without a word list).
-    Without words between spaces, the name is the beginning of the most central memory.
+    Without words to choose from, the name is the beginning of the most central memory. Where no spaces stand between
+    words, runs of kanji or katakana are taken as words.
 
     Parameters
     ----------
@@ -167,7 +123,12 @@ def telling_name(texts: Sequence[str], vectors: np.ndarray, rows: Sequence[int],
         The cluster.
     taken : sequence of str
         Names that are in use; a word of theirs is not used again.
+    embedder : str or None
+        Which offline embedder made the vectors; None: a provider, which is not asked about single words, so that
+        WordLlama's vectors name its groups.
     """
+    if embedder is None:
+        vectors, embedder = embed(texts), EMBEDDING
     inside = set(rows)
     rest = [i for i in range(len(texts)) if i not in inside]
     used = {word for name in taken for word in _words(name)}
@@ -176,7 +137,7 @@ def telling_name(texts: Sequence[str], vectors: np.ndarray, rows: Sequence[int],
     centre = vectors[list(rows)].mean(axis=0, keepdims=True)
     if seen_in:
         words = list(seen_in)
-        near = similarities(embed(words), centre)[:, 0]
+        near = similarities(embed(words, embedder), centre)[:, 0]
         score = {
             word: round(float(near[k]) * (seen_in[word] / len(rows) - seen_out[word] / max(len(rest), 1)), DECIMALS)
             for k, word in enumerate(words)
@@ -187,7 +148,7 @@ def telling_name(texts: Sequence[str], vectors: np.ndarray, rows: Sequence[int],
         silent = [set(_words(texts[i])) for i in rows if first not in _words(texts[i])]
         good = [w for w in ranked[1:] if w[:4] != first[:4] and score[w] >= 0.6 * score[first] > 0]
         more = [w for w in good if any(w in words_of for words_of in silent)]
-        name = " and ".join([first, *more[:1]])
+        name = ("・" if _SPACELESS.search(first) else " and ").join([first, *more[:1]])
         if name not in taken:
             return name
     medoid = rows[int(similarities(vectors[list(rows)], centre)[:, 0].argmax())]
@@ -199,54 +160,120 @@ def telling_name(texts: Sequence[str], vectors: np.ndarray, rows: Sequence[int],
     return name
 
 
-def _fixed(task: dict, vectors: np.ndarray) -> dict:
-    index, _ = nearest_domain(vectors, task["domains"])
+@dataclass(frozen=True)
+class Space:
+    """Vectors of the memories, and of the domains or the query, by one embedder.
+
+    Parameters
+    ----------
+    memories, others : numpy.ndarray
+        Unit rows; `others` are the definitions in order, or for ``rag`` the query.
+    embedder : str or None
+        The offline embedder; None: a provider's model.
+    """
+
+    memories: np.ndarray
+    others: np.ndarray
+    embedder: str | None = EMBEDDING
+
+
+# What an option of None means: WordLlama's defaults are at these quantiles on PersistBench's entries, and another
+# embedding model has another scale.
+_QUANTILES = {"fit": 1 / 3, "cluster_similarity": 0.95, "leaf_similarity": 0.8}
+
+
+def with_quantiles(options: Mapping, best: np.ndarray, pairs: np.ndarray) -> dict:
+    """Options with a quantile of the memory set's own similarities for those that are None.
+
+    Parameters
+    ----------
+    options : mapping
+    best : numpy.ndarray
+        Each memory's similarity to the nearest definition, for `fit`.
+    pairs : numpy.ndarray
+        Similarities of the memories' pairs, for the others; without a pair nothing is alike.
+    """
+    made = dict(options)
+    for name, quantile in _QUANTILES.items():
+        if name in made and made[name] is None:
+            values = best if name == "fit" else pairs
+            made[name] = round(float(np.quantile(values, quantile)), DECIMALS) if len(values) else 1.0
+    return made
+
+
+def pair_similarities(vectors: np.ndarray) -> np.ndarray:
+    """Similarities of all pairs of rows."""
+    return similarities(vectors, vectors)[np.triu_indices(len(vectors), 1)]
+
+
+def _fixed(task: Mapping, space: Space) -> dict:
+    index, _ = nearest_domain(space.memories, task["domains"], space.others)
     return {"paths": [[task["domains"][k][0]] for k in index], "new_domains": []}
 
 
-def _dynamic(task: dict, vectors: np.ndarray) -> dict:
+def _dynamic(task: Mapping, space: Space) -> dict:
     """Memories below `fit` to every definition open a domain where at least two are alike by `cluster_similarity`.
 
-    With the defaults (0.2 < 0.3) the members of a new domain are nearer to one another than to any definition; on
-    PersistBench a third of the memories are below 0.2, and one pair in twenty of an entry is above 0.3.
+    With WordLlama's defaults (0.2 < 0.3) the members of a new domain are nearer to one another than to any definition;
+    on PersistBench a third of the memories are below 0.2, and one pair in twenty of an entry is above 0.3. None: the
+    third of the set that fits least, and likeness that one pair in twenty of the set has.
     """
-    options, names = task["options"], [name for name, _ in task["domains"]]
-    index, best = nearest_domain(vectors, task["domains"])
+    names, vectors = [name for name, _ in task["domains"]], space.memories
+    index, best = nearest_domain(vectors, task["domains"], space.others)
     paths = [[names[k]] for k in index]
+    options = with_quantiles(task["options"], best, pair_similarities(vectors))
     misfits = np.flatnonzero(best < options["fit"])
     opened: list[str] = []
     for group in clusters(vectors[misfits], options["cluster_similarity"])[: options["max_new_domains"]]:
         rows = [int(misfits[i]) for i in group]
-        opened.append(telling_name(task["memories"], vectors, rows, [*names, *opened]))
+        opened.append(telling_name(task["memories"], vectors, rows, [*names, *opened], space.embedder))
         for i in rows:
             paths[i] = [opened[-1]]
     return {"paths": paths, "new_domains": opened}
 
 
-def _tree(task: dict, vectors: np.ndarray) -> dict:
-    """As `_fixed`, then clusters in each domain of at least four memories; a cluster of the whole domain is none."""
-    result = _fixed(task, vectors)
-    paths = result["paths"]
+def _tree(task: Mapping, space: Space) -> dict:
+    """As `_fixed`, then clusters in each domain of at least four memories; a cluster of the whole domain is none.
+
+    A `leaf_similarity` of None is the likeness that one pair in five of the set has.
+    """
+    result = _fixed(task, space)
+    paths, vectors = result["paths"], space.memories
+    options = with_quantiles(task["options"], np.zeros(0), pair_similarities(vectors))
     for name, _ in task["domains"]:
         rows = [i for i, path in enumerate(paths) if path[0] == name]
         if len(rows) < MIN_DOMAIN:
             continue
         leaves: list[str] = []
-        for group in clusters(vectors[rows], task["options"]["leaf_similarity"])[: task["options"]["max_leaves"]]:
+        for group in clusters(vectors[rows], options["leaf_similarity"])[: options["max_leaves"]]:
             if len(group) == len(rows):
                 break
             members = [rows[i] for i in group]
-            leaves.append(telling_name(task["memories"], vectors, members, [name, *leaves]))
+            leaves.append(telling_name(task["memories"], vectors, members, [name, *leaves], space.embedder))
             for i in members:
                 paths[i] = [name, leaves[-1]]
     return result
 
 
-def _rag(task: dict, vectors: np.ndarray) -> dict:
-    return {"similarities": similarities(vectors, embed([task["query"]]))[:, 0].tolist()}
+def _rag(task: Mapping, space: Space) -> dict:
+    return {"similarities": similarities(space.memories, space.others)[:, 0].tolist()}
 
 
 _TASKS = {"fixed": _fixed, "dynamic": _dynamic, "tree": _tree, "rag": _rag}
+
+
+def sort_vectors(
+    structure: str, texts: Sequence[str], vectors: np.ndarray, definitions: np.ndarray, domains: tuple, options: Mapping
+) -> dict:
+    """Sort by the vectors of a provider's embedding model: those of the texts and of the domains' definitions.
+
+    Returns
+    -------
+    dict
+        ``paths`` and ``new_domains``, as the function `model` gives them as JSON.
+    """
+    task = {"memories": list(texts), "domains": domains, "options": options}
+    return _TASKS[structure](task, Space(unit_rows(vectors), unit_rows(definitions), None))
 
 
 def messages(
@@ -257,7 +284,8 @@ def messages(
     Its fields are ``structure``, ``rule`` (version of the rules), ``memories`` (texts in order), ``domains`` (name,
     definition), ``options``, and ``query`` where the structure uses it.
     """
-    task = {"structure": structure, "rule": RULE, "memories": list(memories)}
+    unspaced = structure in ("dynamic", "tree") and any(map(_SPACELESS.search, memories))
+    task = {"structure": structure, "rule": UNSPACED_RULE if unspaced else RULE, "memories": list(memories)}
     if structure == "rag":
         task["query"] = query
     else:
@@ -279,14 +307,28 @@ def model(messages: Sequence[dict]) -> str:
         JSON: ``{"paths": [[domain, leaf?], …], "new_domains": […]}``, one path per memory in order; for ``rag``
         ``{"similarities": […]}``.
     """
+    return _sorted(messages, EMBEDDING)
+
+
+def multilingual(messages: Sequence[dict]) -> str:
+    """As `model`, by the multilingual embedder."""
+    return _sorted(messages, MULTILINGUAL)
+
+
+def _sorted(messages: Sequence[dict], embedder: str) -> str:
     task = json.loads(messages[-1]["content"])
-    if task.get("rule") != RULE or task.get("structure") not in _TASKS:
+    if task.get("rule") not in (RULE, UNSPACED_RULE) or task.get("structure") not in _TASKS:
         raise InputError(
             f"The embedding structurer was asked for {task.get('structure')!r} under rule {task.get('rule')!r}; "
-            f"it knows {sorted(_TASKS)} under rule {RULE}."
+            f"it knows {sorted(_TASKS)} under rules {RULE} and {UNSPACED_RULE}."
         )
     task["domains"] = tuple((name, definition) for name, definition in task.get("domains", ()))
-    return json.dumps(_TASKS[task["structure"]](task, embed(task["memories"])), ensure_ascii=False)
+    by_query = task["structure"] == "rag"
+    others = embed([task["query"]], embedder) if by_query else _definitions(task["domains"], embedder)
+    space = Space(embed(task["memories"], embedder), others, embedder)
+    return json.dumps(_TASKS[task["structure"]](task, space), ensure_ascii=False)
 
 
-model.model_id = EMBEDDER_ID
+MODELS = {EMBEDDING: model, MULTILINGUAL: multilingual}
+for _name, _function in MODELS.items():
+    _function.model_id = EMBEDDERS[_name].model_id

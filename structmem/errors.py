@@ -29,6 +29,10 @@ class SetupError(StructmemError, RuntimeError):
     """An extra, a key, a system library or a file is missing on this machine."""
 
 
+class SortingFailed(StructmemError, RuntimeError):
+    """The structurer could not be reached (error or timeout): no partition, and nothing is known of the memories."""
+
+
 class StoreError(StructmemError, RuntimeError):
     """The store of calls cannot be opened, read or written."""
 

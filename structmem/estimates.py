@@ -16,9 +16,12 @@ from .listings import batches
 from .messages import build_messages
 from .prices import estimate_tokens, price
 from .renderers import render
+from .scripts import script_remark
+from .sorters import EMBEDDING, by_embedding, offline_embedder, provider_model
 from .structurers import MODEL_OPTIONS
 from .structures import option_defaults, spec
 from .tree import Node
+from .vectors import BATCH
 
 # Assumed lengths where nothing says better, in tokens; reasoning models write several times as much.
 ANSWER_TOKENS = 400
@@ -43,10 +46,13 @@ class Plan:
         no known price).
     rows : int
         Results rows.
+    remarks : tuple of str
+        What to know before it is run: memories that the structurer cannot read.
     """
 
     lines: tuple[dict, ...]
     rows: int
+    remarks: tuple[str, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -68,11 +74,12 @@ class Plan:
     def __str__(self) -> str:
         cost = "unknown (a price is missing)" if self.cost_usd is None else f"about ${self.cost_usd:,.2f}"
         table = self.table().to_string(index=False, na_rep="unknown")
-        return f"{self.rows:,} rows, at most {self.calls:,} calls, cost {cost}.\n{table}\n{NOTE}"
+        said = "".join(f"\n{remark}" for remark in self.remarks)
+        return f"{self.rows:,} rows, at most {self.calls:,} calls, cost {cost}.\n{table}\n{NOTE}{said}"
 
 
 def _offline(model: str) -> bool:
-    return model == "embedding"
+    return offline_embedder(model)
 
 
 def estimate(grid: Grid) -> Plan:
@@ -109,14 +116,28 @@ def estimate(grid: Grid) -> Plan:
                     add("judge", grid.judge_model, generations, judged + answer, VERDICT_TOKENS)
     lines = []
     for (role, model), (calls, tokens_in, tokens_out) in totals.items():
-        known = price(model) if model != "embedding" else None
-        cost = 0.0 if model == "embedding" else known.cost(tokens_in, tokens_out) if known else None
-        name = model if model == "embedding" else model_label(model)
+        known = None if _offline(model) else price(provider_model(model) or model)
+        cost = 0.0 if _offline(model) else known.cost(tokens_in, tokens_out) if known else None
+        name = model if by_embedding(model) else model_label(model)
         lines.append(
             {"role": role, "model": name, "calls": calls, "input_tokens": tokens_in, "output_tokens": tokens_out}
             | {"cost_usd": cost}
         )
-    return Plan(tuple(lines), len(grid))
+    return Plan(tuple(lines), len(grid), script_remarks(grid))
+
+
+def script_remarks(grid: Grid) -> tuple[str, ...]:
+    """What to know where the default structurer, which reads English, sorts other scripts for a grid."""
+    embedded = [arm for arm in grid.arms if arm.sorter == EMBEDDING]
+    texts = [memory.text for entry in grid.entries for memory in entry.memories] if embedded else []
+    if any(spec(arm.structure).uses_query for arm in embedded):
+        texts += [entry.query for entry in grid.entries]
+    found = [script_remark(texts)]
+    if not embedded and grid.judge.name == "echo":
+        sorted_ = [entry for entry in grid.entries if entry.failure_type == "cross_domain" and entry.query_domain]
+        remark = script_remark(memory.text for entry in sorted_ for memory in entry.memories)
+        found = [remark and f"The echo measure finds the memories outside the query's domain by embedding: {remark}"]
+    return tuple(filter(None, found))
 
 
 def _sorting_calls(grid: Grid):
@@ -141,21 +162,26 @@ def _asked_for(entry: Entry, arm: Arm):
     """
     texts = tuple(memory.text for memory in entry.memories)
     found = root = spec(arm.structure)
-    draw, by_embedding = arm.partition_draw, arm.sorter == "embedding"
+    draw, embeds = arm.partition_draw, by_embedding(arm.sorter)
     while root.base:
         draw, root = 0 if root.random else draw, spec(root.base)
     options = {name: arm.given[name] for name in option_defaults(root.name, arm.sorter) if name in arm.given}
     size = 1 if options.get("per_memory") else options.get("batch_size", MODEL_OPTIONS["batch_size"])
-    parts = 1 if by_embedding else len(batches(range(len(texts)), texts, size))
+    parts = 1 if embeds else len(batches(range(len(texts)), texts, size))
     calls = parts
-    if root.name == "tree" and not by_embedding:
+    if root.name == "tree" and not embeds:
         calls += len(batches(range(len(texts)), texts, len(texts)))
     domains = estimate_tokens(f"{d.name}{d.definition}" for d in arm.taxonomy.domains) if arm.taxonomy else 0
     asked = estimate_tokens([entry.query])
     shown = estimate_tokens(texts) // parts + domains + (asked if root.uses_query else 0)
+    vectors = provider_model(arm.sorter) is not None
+    if vectors:  # the texts in parts, and the definitions or the query apart
+        calls = 1 + -(-len(texts) // BATCH)
+        shown = -(-shown // calls)
     who = (texts, arm.structurer, arm.taxonomy)
     key = (*who, root.name, canonical(options), draw, entry.query if root.uses_query else None)
-    yield key, calls, shown, SORTED_MEMORY_TOKENS * max(len(texts) // parts, 1)
+    yield key, calls, shown, 0 if vectors else SORTED_MEMORY_TOKENS * max(len(texts) // parts, 1)
     if found is not root and found.uses_query:
         key = (*who, found.name, arm.options, arm.partition_draw, entry.query)
-        yield key, 1, asked + domains, SORTED_MEMORY_TOKENS
+        more = asked + domains
+        yield (key, 2, -(-more // 2), 0) if vectors else (key, 1, more, SORTED_MEMORY_TOKENS)

@@ -15,6 +15,7 @@ from .arms import SELF, Arm
 from .calls import Call, Request, request_key
 from .data import Entry
 from .echo import Echo
+from .embedding_sorting import asked_model
 from .errors import BudgetReached, InputError, MissingCall, SetupError, StoreError
 from .grid import Grid, Item
 from .judges import Verdict, ajudge, echo_for
@@ -259,10 +260,8 @@ class Execution:
         if sorter == SELF:
             sorter, options = self.grid.models[m], self.grid.model_options
         if arm.sorter is not None:
-            from .embedding import model
-
             tags = {"entry_id": entry.entry_id, "structure": arm.structure}
-            ask = way(model if sorter == "embedding" else sorter, options or {}, tags)
+            ask = way(asked_model(sorter), options or {}, tags)
         node = await astructure(
             entry.memories, arm.structure, query=query, taxonomy=arm.taxonomy, structurer=sorter, ask=ask,
             partition_draw=arm.partition_draw, **arm.given,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from .arms import SELF
 from .data import Entry
 from .echo import ECHO_THRESHOLD
 from .errors import StructmemError
-from .estimates import Plan, estimate
+from .estimates import Plan, estimate, script_remarks
 from .execution import Execution
 from .grid import make_grid
 from .llm import MAX_CONCURRENCY, MAX_RETRIES, Client
+from .sorters import offline_embedder, provider_model
 
 __all__ = ["Plan", "arun", "plan", "run"]
 
@@ -78,6 +80,10 @@ def run(
         The factors; every combination is an arm. All arms of an entry are called close to each other in time.
     structurers, taxonomies, partition_draws
         Who sorts the memories into which domains, and how many independent times; only where a structure sorts.
+        ``"embedding"`` reads English and ``"embedding:multilingual"`` 16 languages, both offline; ``"embedding:MODEL"``
+        is a litellm embedding model, whose vectors many rows share: rows name no call or cost of it, but the budget and
+        ``attrs["calls"]`` count them. One warning says, before any call, how many memories are mostly outside Latin
+        script where ``"embedding"`` sorts.
         ``rag`` always uses the embedder (``structurer_options={"rag": {"structurer": MODEL}}`` names another), and the
         embedding structurer, which sorts the same way every time, has one draw. The structurer ``"self"`` is the
         answering model, each its own; ``self_check`` uses it unless its own option ``structurer`` names another.
@@ -130,6 +136,7 @@ def run(
     """
     settings = dict(locals())
     client, own, job = _prepare(settings)
+    _warn(job)
     try:
         background.run_sync(job.go())
         return job.frame()
@@ -148,6 +155,7 @@ async def arun(entries: Iterable[Entry], *args, **settings) -> pd.DataFrame:
     bound.apply_defaults()
     settings = dict(bound.arguments)
     client, own, job = _prepare(settings)
+    _warn(job)
     try:
         await background.on_loop(job.go())
         return job.frame()
@@ -192,6 +200,12 @@ _CLIENT = (
 )  # fmt: skip
 
 
+def _warn(job: Execution) -> None:
+    """Say once, before any call, which memories the structurer cannot read."""
+    for remark in script_remarks(job.grid):
+        warnings.warn(remark, UserWarning, stacklevel=3)
+
+
 def _prepare(settings: Mapping) -> tuple[Client, bool, Execution]:
     """The client, whether it is ours to close, and the run, from the parameters of `run`."""
     grid, plan_hash = make_grid(**{name: settings[name] for name in _GRID}), load_plan().hash
@@ -199,7 +213,8 @@ def _prepare(settings: Mapping) -> tuple[Client, bool, Execution]:
     if own:
         client = Client(**{name: settings[name] for name in _CLIENT})
     try:
-        sorters = [arm.sorter for arm in grid.arms if arm.sorter not in (None, "embedding", SELF)]
+        asked = [arm.sorter for arm in grid.arms if not (arm.sorter in (None, SELF) or offline_embedder(arm.sorter))]
+        sorters = [provider_model(sorter) or sorter for sorter in asked]
         client.sender.plan_hash = plan_hash
         client.check_priced([*grid.models, *sorters, *([grid.judge_model] if grid.judge.asks_model else [])])
     except BaseException:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from .embedding_sorting import query_similarities
 from .errors import InputError
 from .listings import batches, listing, quoted
 from .registry import Job, build, register
 from .selections import read_names, read_numbers
-from .structurers import Sorting, _each, _lines, _too_much, _why, classify, embedding_reply, prompt
+from .sorters import by_embedding
+from .structurers import Sorting, _each, _lines, _too_much, _why, classify, prompt
 from .taxonomy import Taxonomy
 from .tree import UNCLASSIFIED, Node
 
@@ -19,7 +21,7 @@ TRIES = 3  # requests for a selection, each in other words, until everything is 
 @register("epistemic", keeps_all=True, uses_query=False, taxonomy="epistemic")
 async def epistemic(job: Job) -> Node:
     """Memories by kind of statement: facts about the user, preferences, and beliefs under a heading that says so."""
-    if job.structurer == "embedding":
+    if by_embedding(job.structurer):
         return build(job.memories, await job.sort("fixed"), job.taxonomy)
     options = dict(job.sorting_options)
     if options["json_schema"] is None:
@@ -38,8 +40,8 @@ async def gated(job: Job, *, max_domains: int = 3) -> Node:
     model reads names, definitions and query, and may find that none is needed.
     """
     held = [group.label for group in job.base.children if group.label != UNCLASSIFIED]
-    by_embedding = job.structurer == "embedding"
-    kept, remarks = await (_nearest if by_embedding else _needed)(job, held, max_domains) if held else ([], [])
+    choose = _nearest if by_embedding(job.structurer) else _needed
+    kept, remarks = await choose(job, held, max_domains) if held else ([], [])
     groups = tuple(group for group in job.base.children if group.label in (*kept, UNCLASSIFIED))
     if len(held) < len(job.base.children):
         remarks = [*remarks, "memories that could not be sorted are kept, whatever the query needs"]
@@ -47,11 +49,8 @@ async def gated(job: Job, *, max_domains: int = 3) -> Node:
 
 
 async def _nearest(job: Job, held: list[str], max_domains: int) -> tuple[list[str], list[str]]:
-    from . import embedding
-
     described = [f"{name}: {job.taxonomy.definition(name)}" for name in held]
-    chat = embedding.messages("rag", described, query=job.query)
-    near = (await embedding_reply(job.asker, chat, ()))["similarities"]
+    near = await query_similarities(job.asker, described, job.query, job.structurer)
     nearest = sorted(range(len(held)), key=lambda k: (-near[k], k))[:max_domains]
     return [held[k] for k in nearest], []
 
@@ -82,10 +81,10 @@ async def _needed(job: Job, held: list[str], max_domains: int) -> tuple[list[str
 @register("self_check", keeps_all=False, uses_query=True, structurer="self")
 async def self_check(job: Job) -> Node:
     """The memories that the model itself names as mattering for the query, in the given order; possibly none."""
-    if job.structurer == "embedding":
+    if by_embedding(job.structurer):
         raise InputError(
-            "structure 'self_check' asks a model which memories matter, and 'embedding' is none; name a model as the "
-            "structurer (in a run, 'self' is the answering model). 'rag' selects by embedding."
+            f"structure 'self_check' asks a model which memories matter, and {job.structurer!r} is none; name a model "
+            "as the structurer (in a run, 'self' is the answering model). 'rag' selects by embedding."
         )
     texts, chosen, remarks = job.texts, set(), []
     pending, size, room = list(range(len(texts))), BATCH, 1

@@ -8,13 +8,18 @@ from pathlib import Path
 from .errors import InputError
 from .records import decoded, kind_of_bytes, records_of
 
+_INSPECT, _CHECKPOINT = "an Inspect log", "a checkpoint of PersistBench's own runner"
 # Names of fields that together say whose record it is.
 _RECORDS = (
-    ({"eval", "samples"}, "an Inspect log"),
-    ({"eval", "status", "version"}, "an Inspect log"),
+    ({"eval", "samples"}, _INSPECT),
+    ({"eval", "status", "version"}, _INSPECT),
     ({"mapping"}, "an export of ChatGPT conversations"),
     ({"chat_messages"}, "an export of Claude conversations"),
     ({"conversations_memory"}, "an export of Claude memories"),
+    ({"memory_files", "account_uuid"}, "an export of Claude memories"),
+    ({"agents", "blocks"}, "a Letta agent file"),
+    ({"fact", "uuid"}, "an export of Zep facts"),
+    ({"facts"}, "an export of Zep facts"),
     ({"namespace", "key", "value"}, "an export of LangMem or LangGraph memories"),
     ({"memory", "user_id"}, "an export of mem0 memories"),
     ({"data", "user_id"}, "an export of mem0 memories"),
@@ -23,8 +28,14 @@ _RECORDS = (
     ({"messages"}, "a list of chat messages"),
     ({"entry_id", "response"}, "rows of results"),
     ({"entry_id", "score"}, "rows of results"),
+    ({"label", "children"}, "a partition of structmem"),
     ({"domains"}, "a taxonomy"),
 )
+
+
+def way_out(kind: str | None) -> str:
+    """What reads a file of this kind, as the end of a refusal; empty where nothing of ours does."""
+    return " Read it with: structmem import." if kind in (_INSPECT, _CHECKPOINT) else ""
 
 
 def kind_of_record(record: object) -> str | None:
@@ -32,7 +43,7 @@ def kind_of_record(record: object) -> str | None:
     if not isinstance(record, dict) or {"query", "memories"} <= set(record):
         return None
     if isinstance(record.get("entries"), dict) and "metadata" in record:
-        return "a checkpoint of PersistBench's own runner"
+        return _CHECKPOINT
     if isinstance(record.get("results"), list) and len(record) <= 3:
         inner = next((kind for kind in map(kind_of_record, record["results"]) if kind), None)
         return inner or (

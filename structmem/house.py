@@ -156,7 +156,9 @@ def save(drawn, stem: str, data: pd.DataFrame, folder: str | Path = "figures") -
     """Write a figure as PDF (font type 42), SVG, PNG (300 dpi), the CSV of what it shows, and its alt text.
 
     Texts in the SVG are outlines, so that it looks the same where the font is not installed; the PDF keeps them as
-    text. The same table gives the same bytes: no dates, versions or random ids.
+    text, but for names in a font that is no TrueType (Noto CJK, for Japanese), which are outlines there too. What no
+    installed font draws becomes a number, and a warning says which and what to install. The same table gives the same
+    bytes: no dates, versions or random ids.
 
     Parameters
     ----------

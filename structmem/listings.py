@@ -61,7 +61,8 @@ _NO_NAMES = frozenset(
         fold,
         "|null|n/a|not applicable|other|others|unknown|unclassified|uncategorized|uncategorised|unclassifiable|misc|"
         "miscellaneous|domain|no domain|no category|undefined|unspecified|undetermined|tbd|general|various|mixed|"
-        "multiple|ambiguous|anything else|everything else|something else".split("|"),
+        "multiple|ambiguous|anything else|everything else|something else|"
+        "その他|該当なし|なし|不明|未分類|分類不能|其他|无|未分类|기타|없음|미분류".split("|"),
     )
 )
 _CANNOT_TELL = {"none", "not", "unsure", "unclear", "uncertain", "cannot", "can't", "unable", "sorry"}
@@ -86,9 +87,9 @@ _BETWEEN = (",", ";", "/", r"\|", "&", r"\+", r"\bor\b", r"\band\b")
 
 @lru_cache(maxsize=1024)
 def plain(name: str) -> str:
-    """The form in which a name is looked for on a menu: trimmed, without regard to case and to what nobody sees."""
+    """The form in which a name is looked for on a menu: trimmed, without regard to case, width and what nobody sees."""
     seen = "".join(c for c in name if unicodedata.category(c) != "Cf")
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", seen).strip().casefold())
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).strip().casefold())
 
 
 def as_menu(labels: Iterable[str]) -> Menu:

@@ -235,8 +235,11 @@ class Client:
                 seen.append(call)
             return call, None
 
+        async def embed(texts):
+            return await self.aembed(model, texts, options)
+
         given = dict(params or {})
-        ask.is_asker = True
+        ask.is_asker, ask.embed = True, embed
         return ask
 
     # -- one call -----------------------------------------------------------------------------------------------------

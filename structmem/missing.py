@@ -10,6 +10,7 @@ import pandas as pd
 
 from .columns import ARM, check_table
 from .errors import InputError
+from .sorters import offline_embedder
 
 # A share that differs by more points than these is worth a warning however few the rows are; a smaller difference is
 # where chance alone would seldom make it.
@@ -167,6 +168,8 @@ class Completeness:
 
     def _cost(self) -> str:
         parts = {role: took for role, took in self.took.items() if took.n_cost_unknown}
+        if self.n_asked and not self.took:
+            return "not known, for no row names a call (as in imported or simulated results)"
         if not parts:
             return f"${self.cost_usd:.2f}"
         words = " and ".join(f"{took.n_cost_unknown} of {took.n_calls} {_NAMES[role]}" for role, took in parts.items())
@@ -226,7 +229,7 @@ def _took(results: pd.DataFrame, role: str, key: str) -> Took:
     requests, costs = numbers(f"{role}_requests"), numbers(f"{role}_cost_usd")
     if role == "structurer":
         if "structurer" in calls:
-            costs = costs.mask(costs.isna() & (calls["structurer"] == "embedding"), 0.0)
+            costs = costs.mask(costs.isna() & calls["structurer"].map(offline_embedder).astype(bool), 0.0)
         costs = _each_call_once(costs)
     unknown = costs.isna() | attempts.isna()  # without their number, attempts before the last are not in the sum
     return Took(

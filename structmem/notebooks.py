@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import sys
+import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +19,25 @@ from .paths import is_file, root, shared
 
 __all__ = ["NotebookError", "check_parameters", "check_run", "copy_notebooks", "find_notebook", "run_notebook"]
 
+# Seconds before a kernel is started again, half as long again by chance, so that many do not meet at the next port.
+START_AGAIN_S = (0.5, 2.0, 5.0)
+_NOT_STARTED = ("Kernel died before replying", "Kernel didn't respond")  # what jupyter_client says before any cell
+
 
 class NotebookError(StructmemError, RuntimeError):
-    """A cell of a notebook failed while it ran."""
+    """A cell of a notebook failed while it ran, or the kernel did.
+
+    Attributes
+    ----------
+    exception : str
+        Name of the exception.
+    reason : str
+        What it said.
+    """
+
+    def __init__(self, message: str, exception: str = "", reason: str = ""):
+        super().__init__(message)
+        self.exception, self.reason = exception, reason
 
 
 def parameters_of(notebook) -> dict[str, Parameter]:
@@ -79,6 +97,25 @@ def find_notebook(name: str | Path) -> Path:
     raise choice("notebook", str(name), known)
 
 
+def checked_values(name: str, known: Mapping[str, Parameter], given: Mapping[str, object]) -> dict[str, object]:
+    """The values that a notebook called `name` with the parameters `known` would run with, beside its defaults.
+
+    A text stands for a value of the declared type (see `Parameter.read`).
+
+    Raises
+    ------
+    InputError
+        If a parameter does not exist, a value has the wrong type or holds a key.
+    """
+    if given and not known:
+        raise InputError(f"{name} has no cell tagged 'parameters', so it takes none, got {sorted(given)}.")
+    check_values(known, {key: value for key, value in given.items() if key not in known})
+    values = {key: known[key].read(value) if isinstance(value, str) else value for key, value in given.items()}
+    check_values(known, values)
+    _refuse_secrets(values)
+    return values
+
+
 def run_notebook(
     name: str | Path, parameters: Mapping[str, object], output: str | Path | None = None, folder: Path | None = None
 ) -> Path:
@@ -105,16 +142,11 @@ def run_notebook(
     InputError
         If the notebook or a parameter does not exist, or a parameter has the wrong type.
     NotebookError
-        If a cell fails; the executed part is kept as ``NAME.unfinished.ipynb``.
+        If a cell fails or the kernel dies; the executed part is kept as ``NAME.unfinished.ipynb``. A kernel that does
+        not get ready is started again three times.
     """
     source = find_notebook(name)
-    known = parameters_of(read_notebook(source))
-    if parameters and not known:
-        raise InputError(f"{source.name} has no cell tagged 'parameters', so it takes none, got {sorted(parameters)}.")
-    check_values(known, {key: value for key, value in parameters.items() if key not in known})
-    values = {key: known[key].read(value) if isinstance(value, str) else value for key, value in parameters.items()}
-    check_values(known, values)
-    _refuse_secrets(values)
+    values = checked_values(source.name, parameters_of(read_notebook(source)), parameters)
     target = Path(output) if output else root() / "runs" / source.name
     unfinished = target.with_name(f"{target.stem}.unfinished.ipynb")
     # A name of its own: a run that fails leaves an earlier copy whole, and two runs at once do not write into one file.
@@ -122,15 +154,24 @@ def run_notebook(
     papermill, no_kernel = extra("papermill"), extra("jupyter_client.kernelspec").NoSuchKernel
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        papermill.execute_notebook(
-            str(source), str(running), values, kernel_name="python3", cwd=folder and str(folder), start_timeout=120,
-            progress_bar=sys.stderr.isatty(), language="python",
+        _execute(
+            papermill, str(source), str(running), values, kernel_name="python3", cwd=folder and str(folder),
+            start_timeout=120, progress_bar=sys.stderr.isatty(), language="python",
             extra_arguments=["--log-level=CRITICAL"],  # else each kernel warns that its local socket is not encrypted
         )  # fmt: skip
         running.replace(target)
     except papermill.PapermillExecutionError as error:
         raise NotebookError(
-            f"{source.name}, cell {error.cell_index}: {error.ename}: {error.evalue} (the run up to there: {unfinished})"
+            f"{source.name}, cell {error.cell_index}: {error.ename}: {error.evalue} "
+            f"(the run up to there: {unfinished})",
+            error.ename,
+            error.evalue,
+        ) from None
+    except RuntimeError as error:  # nbclient and jupyter_client have no better class for a kernel that is gone
+        raise NotebookError(
+            f"{source.name}: {error} (killed, out of memory, or never started; the run up to there: {unfinished})",
+            type(error).__name__,
+            str(error),
         ) from None
     except no_kernel:
         raise SetupError(
@@ -142,6 +183,18 @@ def run_notebook(
         if running.exists():
             running.replace(unfinished)
     return target
+
+
+def _execute(papermill, *args, **how) -> None:
+    """Run, and start again a kernel that never got ready: no cell has run then, so nothing is asked or paid twice."""
+    for pause in (*START_AGAIN_S, None):
+        try:
+            papermill.execute_notebook(*args, **how)
+            return
+        except RuntimeError as error:
+            if pause is None or not str(error).startswith(_NOT_STARTED):
+                raise
+            time.sleep(pause * random.uniform(1, 1.5))
 
 
 def _refuse_secrets(values: Mapping[str, object]) -> None:

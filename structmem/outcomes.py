@@ -13,6 +13,7 @@ from .data import FAILURE_TYPES
 from .errors import InputError, choice
 from .missing import in_words, why_missing
 from .optiontexts import option_words
+from .sorters import by_embedding
 
 NONE = "(none)"  # a missing key stays a visible group
 # What makes two rows of the same entry belong to different arms; the failure type separates everything anyway.
@@ -30,8 +31,8 @@ def display_structure(structure: str, structurer: object = None) -> str:
 
     ``embedding`` is not the paper's way of sorting, so its arms say so: ``dynamic (embedding)``.
     """
-    by_embedding = structurer == "embedding" and structure not in ("flat", "rag")
-    return f"{structure} (embedding)" if by_embedding else str(structure)
+    embedded = by_embedding(structurer) and structure not in ("flat", "rag")
+    return f"{structure} (embedding)" if embedded else str(structure)
 
 
 def keep_none(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:

@@ -27,6 +27,7 @@ from .marks import (
     room,
     said,
 )
+from .sorters import by_embedding
 
 CEILING = 0.95
 
@@ -158,8 +159,8 @@ def _by_model(drawn: pd.DataFrame, table: pd.DataFrame, column: str, what: str, 
 
 
 def _refuse_embedding(table: pd.DataFrame) -> None:
-    names = set(table["structurer"]) if "structurer" in table else set()
-    if "embedding" in names or ("arm" in table and table["arm"].str.contains("(embedding)", regex=False).any()):
+    embedded = "structurer" in table and any(map(by_embedding, table["structurer"]))
+    if embedded or ("arm" in table and table["arm"].str.contains("(embedding)", regex=False).any()):
         raise InputError("Arms of the embedding structurer are not the paper's method: no shared axis with its rates.")
 
 

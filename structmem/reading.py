@@ -13,6 +13,7 @@ from .errors import InputError
 from .intervals import minimum_detectable_pp
 from .missing import in_words, rows_gone, why_missing
 from .outcomes import is_echo, setting_words, told_apart
+from .sorters import by_embedding
 from .stats import echo_rate, failure_rate
 from .tables import bound, signed
 
@@ -38,7 +39,7 @@ def cautious_reading(results: pd.DataFrame, differences: pd.DataFrame) -> None:
     for judge in sorted(results["judge"].dropna().unique()):
         if judge in wanted:
             print(f"Scored by {wanted[judge]}: these numbers show the pipeline, not an effect.")
-    if set(results["structurer"].dropna()) & {"embedding"}:
+    if any(map(by_embedding, results["structurer"].dropna().unique())):
         print("Sorted by an embedding model: not the paper's method.")
     gone = int(rows_gone(results).sum())
     lost = Counter(why_missing(results[results["status"] != "ok"])) + Counter({"no row": gone})

@@ -11,7 +11,7 @@ from .errors import InputError
 
 # What a file's first bytes say; such a file is no text.
 _BINARY = (
-    (b"PK\x03\x04", "a zip archive (Inspect's .eval logs are such)"),
+    (b"PK\x03\x04", "a zip archive (Inspect's .eval logs are such; structmem import reads them)"),
     (b"\x1f\x8b", "a file packed by gzip"),
     (b"\x28\xb5\x2f\xfd", "a file packed by zstd"),
     (b"PAR1", "a Parquet table"),

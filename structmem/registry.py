@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .data import Memory
+from .embedding_sorting import sort_by_embedding
 from .errors import InputError, StructmemError, choice
+from .sorters import EMBEDDING, by_embedding
 from .structurers import (
     EMBEDDING_OPTIONS,
     MODEL_OPTIONS,
+    OTHER_EMBEDDING_OPTIONS,
     WORDINGS,
     Asker,
     Sorting,
-    sort_by_embedding,
     sort_dynamic,
     sort_fixed,
     sort_tree,
@@ -41,9 +43,9 @@ class Job:
     query : str or None
     taxonomy : Taxonomy
     structurer : str or callable
-        Who sorts; ``"embedding"`` or a model.
+        Who sorts; ``"embedding"``, ``"embedding:…"`` or a model.
     asker : Asker or None
-        The way to the structurer; None when the embedding structurer is called directly.
+        The way to the structurer; None when an offline embedding structurer is called directly.
     rng : numpy.random.Generator or None
         For structures that draw at random; without it `order` goes by name, draw and memories.
     sorting_options : mapping
@@ -84,8 +86,9 @@ class Job:
 
     async def sort(self, name: str, **limits) -> Sorting:
         """Ask the structurer for a ``fixed``, ``dynamic`` or ``tree`` sorting; `limits` are its own options."""
-        if self.structurer == "embedding":
-            return await sort_by_embedding(self.asker, self.texts, self.taxonomy, name, self.sorting_options | limits)
+        if by_embedding(self.structurer):
+            options = self.sorting_options | limits
+            return await sort_by_embedding(self.asker, self.texts, self.taxonomy, name, options, self.structurer)
         options = dict(self.sorting_options)
         if options["json_schema"] is None:
             options["json_schema"] = isinstance(self.structurer, str)
@@ -191,7 +194,9 @@ def option_defaults(name: str, structurer: str | Callable = "embedding") -> dict
     mine = (option_defaults(found.base, structurer) if found.base else {}) | found.options
     if not found.uses_structurer or found.base or found.structurer:
         return mine
-    return mine | (EMBEDDING_OPTIONS.get(name, {}) if structurer == "embedding" else MODEL_OPTIONS)
+    if by_embedding(structurer):
+        return mine | (EMBEDDING_OPTIONS if structurer == EMBEDDING else OTHER_EMBEDDING_OPTIONS).get(name, {})
+    return mine | MODEL_OPTIONS
 
 
 def build(memories: Sequence[Memory], sorting: Sorting, taxonomy: Taxonomy) -> Node:
@@ -245,7 +250,7 @@ def checked_options(name: str, structurer, options: Mapping) -> dict:
         For an option that the structure does not take (with the menu), or a value of another kind or range.
     """
     menu = option_defaults(name, structurer)
-    who = "embedding" if structurer == "embedding" else "a model"
+    who = "embedding" if by_embedding(structurer) else "a model"
     for option, value in options.items():
         if option not in menu:
             raise InputError(f"structure '{name}' sorted by {who} takes the options {sorted(menu)}, got {option!r}.")
@@ -256,7 +261,8 @@ def checked_options(name: str, structurer, options: Mapping) -> dict:
 _WHOLE = {"max_new_domains": 0, "retries": 0} | dict.fromkeys(
     ("max_leaves", "max_domains", "batch_size", "max_tokens", "top_k"), 1
 )  # option → least value
-_NONE_ALLOWED = ("json_schema", "max_tokens", "threshold", "top_k")
+_SIMILARITIES = ("fit", "cluster_similarity", "leaf_similarity", "threshold")
+_NONE_ALLOWED = ("json_schema", "max_tokens", "top_k", *_SIMILARITIES)
 
 
 def _check_value(option: str, value: object) -> None:
@@ -272,7 +278,7 @@ def _check_value(option: str, value: object) -> None:
         good, expected = number and isinstance(value, int) and value in WORDINGS, f"one of {list(WORDINGS)}"
     elif option == "temperature":
         good, expected = number and 0 <= value <= 2, "a number in [0, 2]"
-    elif option in ("fit", "cluster_similarity", "leaf_similarity", "threshold"):
+    elif option in _SIMILARITIES:
         good, expected = number and -1 <= value <= 1, "a cosine similarity in [-1, 1]"
     else:
         return

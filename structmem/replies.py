@@ -31,8 +31,8 @@ _LEAF_KEYS = ("subdomain", "subcategory", "leaf")
 _PROPOSAL_KEYS = ("domains", "subcategories", "subdomains", "leaves")
 _NONE = frozenset(
     "none|none of the above|none of these|none of them|none of the domains|none of these domains|no domain|"
-    "no category|no suitable domain|no matching domain|unclassified|unclassifiable|uncategorized|"
-    "uncategorised".split("|")
+    "no category|no suitable domain|no matching domain|unclassified|unclassifiable|uncategorized|uncategorised|"
+    "該当なし|なし|未分類|分類不能|无|未分类|없음|미분류".split("|")
 )
 
 

@@ -29,7 +29,7 @@ from .columns import (
     with_later_columns,
 )  # fmt: skip
 from .errors import InputError
-from .foreign import kind_of_file
+from .foreign import kind_of_file, way_out
 from .manifest import manifest, mask
 from .paths import in_project, recorded
 
@@ -201,9 +201,9 @@ def _read_file(path: Path) -> pd.DataFrame:
             return table
     except Exception as error:
         raise InputError(f"{path.name}: cannot be read as {path.suffix[1:]} ({type(error).__name__}).") from error
-    kind = kind_of_file(path)
-    seems = f" seems to be {kind}; nothing was read" if kind else ""
-    raise InputError(f"{path.name}{seems}: expected a results file, which ends in .parquet or .csv.")
+    seems = f" seems to be {kind}; nothing was read" if (kind := kind_of_file(path)) else ""
+    expected = "expected a results file, which ends in .parquet or .csv."
+    raise InputError(f"{path.name}{seems}: {expected}{way_out(kind)}")
 
 
 def _manifest_of(path: Path) -> Path:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import pandas as pd
 
-from .arms import short_name
+from .arms import settings_of, short_name
 from .calls import Call, asked, canonical
 from .columns import NAMES, SCHEMA_VERSION, conform
 from .grid import Grid, Item, origins, prompt_hashes
@@ -132,15 +132,7 @@ def table(grid: Grid, rows: Sequence[tuple[Item, dict]]) -> pd.DataFrame:
     arms, hashes = grid.arms, prompt_hashes(grid)
     per_arm = [
         {
-            "structure": arm.structure,
-            "structurer": arm.structurer,
-            "structurer_options": arm.options,
-            "taxonomy": arm.taxonomy.name if arm.taxonomy else "",
-            "taxonomy_hash": arm.taxonomy.sha256 if arm.taxonomy else None,
-            "partition_draw": arm.partition_draw,
-            "renderer": arm.renderer,
-            "placement": arm.placement,
-            "defence": short_name(arm.defence),
+            **settings_of(arm),
             "replicate": arm.replicate,
             "prompt_hash": digest,
         }

@@ -11,10 +11,13 @@ import pandas as pd
 
 from .data import Entry
 from .describe import count_tokens, domain_fill
+from .embedding_sorting import asked_model
 from .errors import InputError
 from .intervals import clustered_mean
 from .quality import domains_of, hit_rate
 from .renderers import render
+from .scripts import warn_of_script
+from .sorters import EMBEDDING
 from .structures import astructure, structure
 from .taxonomy import load_taxonomy
 from .tree import UNCLASSIFIED, Node
@@ -54,16 +57,16 @@ def sort_each(
     MissingCall
         Offline, when the store does not hold a call.
     """
-    from .embedding import model as embedder
     from .llm import Client
 
+    if any(dict(settings).get("structurer", EMBEDDING) == EMBEDDING for settings in sorters.values()):
+        warn_of_script(memory.text for entry in entries for memory in entry.memories)
     with Client(store, offline=offline) as client:
 
         async def lay_out(settings: Mapping) -> list[Node]:
             settings = {"structurer": "embedding", "taxonomy": "life11"} | dict(settings)
             settings["taxonomy"] = load_taxonomy(settings["taxonomy"])
-            by_embedding = settings["structurer"] == "embedding"
-            ask = client.asker(embedder if by_embedding else settings["structurer"])
+            ask = client.asker(asked_model(settings["structurer"]))
             made = (astructure(entry.memories, name, query=entry.query, ask=ask, **settings) for entry in entries)
             return list(await asyncio.gather(*made))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .analysis_plan import ALL_MODELS, EMBEDDING, AnalysisPlan, load_plan
+from .sorters import by_embedding
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,8 +184,8 @@ def _lines(results: pd.DataFrame, wanted: list[str]) -> list[dict]:
 
 
 def _arm_of(line: dict) -> str:
-    by_embedding = line.get("structurer") == "embedding" and line.get("structure") not in ("flat", "rag")
-    return f"{line.get('structure')}{EMBEDDING if by_embedding else ''}"
+    embedded = by_embedding(line.get("structurer")) and line.get("structure") not in ("flat", "rag")
+    return f"{line.get('structure')}{EMBEDDING if embedded else ''}"
 
 
 def _models_of(parameters: object) -> set[str]:

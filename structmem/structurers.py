@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from . import replies
-from .errors import InputError, StructmemError
+from .errors import SortingFailed
 from .listings import batches, clean_name, fold, listing
 from .messages import fill
 from .paths import package_file
@@ -22,6 +21,8 @@ EMBEDDING_OPTIONS: dict[str, dict] = {
     "dynamic": {"fit": 0.2, "cluster_similarity": 0.3},
     "tree": {"leaf_similarity": 0.2},
 }
+# None: by quantiles of the memory set's own similarities, since another embedding model has another scale.
+OTHER_EMBEDDING_OPTIONS = {name: dict.fromkeys(options) for name, options in EMBEDDING_OPTIONS.items()}
 # json_schema None: asked of every model that is called by its id. The client sends it where the model takes one, so
 # that the request as asked, and with it the key, does not depend on what a library believes of a provider.
 # max_tokens None: by the number of memories, and four times as many whenever a reply was cut off.
@@ -36,10 +37,6 @@ MODEL_OPTIONS: dict = {
     "temperature": 0.0,
 }
 WORDINGS = (0, 1, 2, 3)
-
-
-class SortingFailed(StructmemError, RuntimeError):
-    """The structurer could not be reached (error or timeout): no partition, and nothing is known of the memories."""
 
 
 @dataclass(frozen=True)
@@ -344,33 +341,3 @@ async def _propose(
             votes.update({fold(spelled.setdefault(fold(name), name)): 1 for name in good})
         leaves[domain] = [spelled[key] for key, _ in votes.most_common(max_leaves)]
     return leaves, failure
-
-
-async def sort_by_embedding(
-    ask: Asker | None, texts: Sequence[str], taxonomy: Taxonomy, name: str, options: Mapping
-) -> Sorting:
-    """The embedding structurer's partition, through `ask` (then it is a stored call) or directly."""
-    from . import embedding
-
-    domains = [(domain.name, domain.definition) for domain in taxonomy.domains]
-    chat = embedding.messages(name, texts, domains=domains, options=dict(options))
-    result = await embedding_reply(ask, chat, texts)
-    paths = tuple(tuple(path) for path in result["paths"])
-    if len(paths) != len(texts):
-        raise StructmemError(f"The embedding structurer answered for {len(paths)} memories of {len(texts)}.")
-    return Sorting(paths, tuple(result["new_domains"]))
-
-
-async def embedding_reply(ask: Asker | None, chat: list[dict], texts: Sequence[str]) -> dict:
-    """The embedding structurer's JSON, decoded."""
-    from . import embedding
-
-    if ask is None:
-        return json.loads(embedding.model(chat))
-    reply, call = await ask(
-        chat, role="structurer", params={}, accept=lambda call: json.loads(call.text), memories=tuple(texts),
-        compute=embedding.model,
-    )  # fmt: skip
-    if reply is None:
-        raise InputError(f"The embedding structurer gave no result ({_why(call)}).")
-    return reply

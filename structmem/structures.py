@@ -10,9 +10,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from .data import Memory, wrap_memories
+from .embedding_sorting import query_similarities
 from .errors import InputError
 from .registry import STRUCTURES, Job, build, check_kept, checked_options, option_defaults, register, spec
-from .structurers import Asker, embedding_reply
+from .scripts import warn_of_script
+from .sorters import offline_embedder, provider_model
+from .structurers import Asker
 from .taxonomy import Taxonomy, load_taxonomy, taxonomies
 from .tree import Node
 
@@ -53,38 +56,14 @@ async def rag(job: Job, *, threshold: float | None = 0.1, top_k: int | None = No
     `threshold` is the least cosine similarity. With WordLlama, 0.1 keeps about a third of PersistBench's memories and
     leaves few contexts empty; another embedding model has another scale. `top_k` keeps the nearest k of those.
     """
-    nearness = await _nearness(job)
+    nearness = await query_similarities(job.asker, job.texts, job.query, job.structurer)
     keep = [i for i, s in enumerate(nearness) if threshold is None or s >= threshold]
     keep = sorted(keep, key=lambda i: (-nearness[i], i))[:top_k]
     return Node(None, tuple(job.memories[i] for i in sorted(keep)))
 
 
-async def _nearness(job: Job) -> list[float]:
-    """Cosine similarity of each memory to the query, rounded to 6 decimals."""
-    if job.structurer == "embedding":
-        from . import embedding
-
-        chat = embedding.messages("rag", job.texts, query=job.query)
-        return (await embedding_reply(job.asker, chat, job.texts))["similarities"]
-    # Only here does a structurer mean an embedding model; the client offers it beside the chat calls.
-    vectors = job.asker.ask.embed([job.query, *job.texts])
-    if inspect.isawaitable(vectors):
-        vectors = await vectors
-    import numpy as np
-
-    table = np.asarray(vectors, dtype=np.float64)
-    if table.ndim != 2 or len(table) != len(job.memories) + 1:
-        raise InputError(
-            f"The embedding model gave an array of shape {table.shape}; expected one vector for the query and one for "
-            f"each of {len(job.memories)} memories."
-        )
-    length = np.linalg.norm(table, axis=1, keepdims=True)
-    table = np.divide(table, length, out=np.zeros_like(table), where=length > 0)
-    return np.round(table[1:] @ table[0], 6).tolist()
-
-
 def _asker(structurer, ask, draw: int, name: str) -> Asker | None:
-    by_embedding = structurer == "embedding"
+    offline = offline_embedder(structurer)
     if structurer == "self":
         raise InputError("structurer 'self' is the answering model, which only a run has; name a model.")
     if not callable(structurer) and not (isinstance(structurer, str) and structurer.strip()):
@@ -92,21 +71,24 @@ def _asker(structurer, ask, draw: int, name: str) -> Asker | None:
             "structurer must be 'embedding', a litellm model id such as 'openai/gpt-4o' or a callable, "
             f"got {structurer!r}."
         )
-    if ask is None and by_embedding:
+    if structurer == "embedding:":
+        raise InputError("structurer 'embedding:' names no embedding model; expected 'embedding:openai/…' or another.")
+    if ask is None and offline:
         return None
     from . import llm
 
-    if by_embedding and not getattr(ask, "is_asker", False):
+    if offline and not getattr(ask, "is_asker", False):
         raise InputError(
-            "structurer 'embedding' sorts without a language model, but ask was given: name the model that ask "
+            f"structurer {structurer!r} sorts without a language model, but ask was given: name the model that ask "
             "speaks to (structurer='openai/…' or any other name), or leave ask out."
         )
-    if name == "rag" and not by_embedding:
+    embeds = provider_model(structurer) or (structurer if name == "rag" and not offline else None)
+    if embeds is not None:
         if ask is None:
-            ask = SimpleNamespace(embed=functools.partial(llm.default_client().aembed, structurer))
+            ask = SimpleNamespace(embed=functools.partial(llm.default_client().aembed, embeds))
         elif not hasattr(ask, "embed"):
             raise InputError(
-                "structure 'rag' needs structurer='embedding', or a litellm embedding model whose ask offers "
+                f"structure {name!r} needs structurer='embedding', or a litellm embedding model whose ask offers "
                 f"embed(texts); the ask given for {structurer!r} has no embed."
             )
         return Asker(ask, draw)
@@ -150,6 +132,8 @@ async def astructure(
         raise InputError(f"structure '{name}' uses the query; expected a text, got {query!r}.")
     if not given and found.keeps_all:
         return Node(None)
+    if ask is None and found.uses_structurer and found.base is None:  # who has a client warns of all sets at once
+        warn_of_script([m.text for m in given] + ([query] if found.uses_query else []), structurer, depth=5)
     base, below = None, {}
     if found.base:
         below = {option: settings.pop(option) for option in option_defaults(found.base, structurer)}
@@ -204,7 +188,9 @@ def structure(
         The domains, default ``life11``: a name from the package, the path of a YAML file, or a Taxonomy. A structure
         with a taxonomy of its own (``epistemic``) always uses that one.
     structurer : str or callable
-        Who sorts. ``"embedding"`` (default) works offline and opens no socket; a litellm model id or a callable model
+        Who sorts. ``"embedding"`` (default) works offline and opens no socket, but reads English: it warns of text
+        mostly outside Latin script. ``"embedding:multilingual"`` is offline too and reads 16 languages, with the extra
+        ``multilingual``; ``"embedding:MODEL"`` is a litellm embedding model; a litellm model id or a callable model
         classifies by reading. An id sends every memory to that provider. For ``rag`` it is an embedding model.
     ask : callable, optional
         The way to the structurer, ``ask(messages, *, role, params, accept, memories, draw)``, plain or async; by
@@ -229,7 +215,8 @@ def structure(
     SortingFailed
         If the structurer's provider could not be reached.
     """
-    needs_loop = spec(name).uses_structurer and (_waits(ask) if ask is not None else structurer != "embedding")
+    waits = _waits(ask) if ask is not None else not offline_embedder(structurer)
+    needs_loop = spec(name).uses_structurer and waits
     work = astructure(
         memories, name, query=query, taxonomy=taxonomy, structurer=structurer, ask=ask, rng=rng,
         partition_draw=partition_draw, **options,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .errors import InputError, SetupError, StructmemError
 from .paths import default_store, root, shared
+from .sorters import by_embedding
 
 MODEL = "local/smollm2"
 # Short answers, since the built-in model talks on until it is cut, and minutes matter more here than endings.
@@ -224,7 +225,8 @@ def study(
         temperature=temperature, max_tokens=max_tokens,
     )  # fmt: skip
     count = plan(entries, **settings)
-    for name in [model] + ([structurer] if structurer != "embedding" else []):
+    asked = [] if by_embedding(structurer) else [structurer]  # an embedding model answers no chat
+    for name in [model, *asked]:
         connection_check(name, {}, {}, say)
     if load_judge(judge).asks_model:
         connection_check(*judge_model_settings(judge_model, None), say)

@@ -197,6 +197,8 @@ def _worth_showing(table: pd.DataFrame) -> list[str]:
         spare |= {"reduction_pp"}
     if "arm" in table:
         spare |= {"structure", "structurer", "harmed_share"}
+        if "structurer" in table and (table.groupby("arm")["structurer"].nunique() > 1).any():
+            spare -= {"structurer"}  # 'fixed (embedding)' by two embedders
     if "n_unscored" in table and not table["n_unscored"].any():
         spare |= {"best_case", "worst_case"}
     for side in ("", "_baseline"):

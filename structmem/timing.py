@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from . import embedding
+from . import embedders
 from .additions import add_memory
 from .data import load_entries
 from .errors import InputError
@@ -81,7 +81,7 @@ def wall_times(
                     ("sort the set", lambda n=n, name=name, how=how: structure(texts[:n], name, **how)),
                     ("add one", lambda n=n, node=node, how=how: add_memory(node, texts[n], **how)),
                 ):
-                    forget = embedding._known.clear if task == "sort the set" else _forget(texts[n])
+                    forget = embedders.KNOWN.clear if task == "sort the set" else _forget(texts[n])
                     taken = [_seconds(work, forget) for _ in range(repeats)]
                     p50, p95 = np.quantile(taken, [0.5, 0.95])
                     rows.append((who, name, n, task, repeats, float(p50), float(p95)))
@@ -96,7 +96,7 @@ def record_wall_times(path: str | Path, table: pd.DataFrame) -> None:
 
 
 def _forget(text: str) -> Callable:
-    return lambda: embedding._known.pop(text, None)
+    return lambda: embedders.KNOWN.pop(text, None)
 
 
 def _seconds(work: Callable, before: Callable) -> float:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 
 from . import background
 from .addresses import on_this_machine, server_address, shown
@@ -335,11 +337,14 @@ async def embed(
                 **_unkeyed(request, target), **_whole(request, sent), **target.address,
             )  # fmt: skip
         data = sorted(response.data, key=lambda item: item["index"])
-        vectors = ["[" + ",".join(f"{x:.6f}" for x in item["embedding"]) + "]" for item in data]
+        rows = [item["embedding"] for item in data]
+        vectors = ["[" + ",".join(f"{x:.6f}" for x in row) + "]" for row in rows]
     except Exception as error:
         return classify(error, timeout_s, sent)
     if len(vectors) != len(texts):
         return Failure("error", f"The provider returned {len(vectors)} embeddings for {len(texts)} texts.")
+    if len(sizes := {len(row) for row in rows}) > 1 or sizes == {0} or not all(map(math.isfinite, chain(*rows))):
+        return Failure("error", f"The provider returned embeddings of {sorted(sizes)} numbers, or some not finite.")
     total = count(getattr(getattr(response, "usage", None), "prompt_tokens", None)) or None
     served = getattr(response, "model", None)
     replies = [Reply(vector, None, "stop", served, target.route) for vector in vectors]

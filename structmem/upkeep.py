@@ -285,12 +285,7 @@ def _delete(db: sqlite3.Connection, place: str, goes: Pruned, tables: dict[str, 
             )
         for table, values in tables.items():
             db.execute(f"DELETE FROM {table} WHERE {only}", values)
-        texts = db.execute(f"DELETE FROM texts WHERE digest NOT IN ({_USED_TEXTS})").rowcount
-        db.execute(f"DELETE FROM memory_hashes WHERE memory_set NOT IN ({_USED_SETS})")
-        # Whoever has the store open believes that texts once written are there; this says that they may not be.
-        db.execute(
-            "INSERT INTO meta VALUES ('prunings', '1') ON CONFLICT(key) DO UPDATE SET value = CAST(value + 1 AS TEXT)"
-        )
+        texts = drop_unused(db)
     vacuum(db)
     return replace(goes, done=True, texts=texts, bytes=max(0, before - os.path.getsize(place)))
 
@@ -305,7 +300,25 @@ _USED_SETS = " UNION ".join(
 )
 
 
-def vacuum(db: sqlite3.Connection) -> None:
-    """Write the file anew, so that nothing of what was deleted is left in it or in its log."""
+def drop_unused(db: sqlite3.Connection) -> int:
+    """Delete request texts and memory hashes that no call needs any more; return the number of texts."""
+    texts = db.execute(f"DELETE FROM texts WHERE digest NOT IN ({_USED_TEXTS})").rowcount
+    db.execute(f"DELETE FROM memory_hashes WHERE memory_set NOT IN ({_USED_SETS})")
+    # Whoever has the store open believes that texts once written are there; this says that they may not be.
+    db.execute(
+        "INSERT INTO meta VALUES ('prunings', '1') ON CONFLICT(key) DO UPDATE SET value = CAST(value + 1 AS TEXT)"
+    )
+    return texts
+
+
+def vacuum(db: sqlite3.Connection) -> bool:
+    """Write the file anew, so that nothing of what was deleted is left in it or in its log.
+
+    Returns
+    -------
+    bool
+        Whether the log is empty too; False: another process was reading an older state from it.
+    """
     db.execute("VACUUM")
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not busy

