@@ -31,7 +31,8 @@ async def remember(state: State, *, store: BaseStore) -> State:
     """Query → the messages for a model, with the memories laid out by domain."""
     items = sorted(await store.asearch(USER, limit=1000), key=lambda item: item.created_at)
     book = BOOKS.setdefault(USER, MemoryBook())
-    book.replace(Memory(i.key, i.value["content"], "langgraph", i.updated_at.isoformat()) for i in items)
+    place = f"langgraph:{'/'.join(USER)}"  # the source that load_memories gives, too
+    book.replace(Memory(i.key, i.value["content"], f"{place}/{i.key}", i.updated_at.isoformat()) for i in items)
     context = await book.acontext(deadline_s=2)
     return {"messages": build_messages(state["query"], context.text), "status": context.status}
 

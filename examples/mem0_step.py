@@ -8,6 +8,7 @@ Needs `pip install mem0ai` for that.
 import os
 import sys
 import tempfile
+from importlib.util import find_spec
 
 import chat
 
@@ -20,7 +21,9 @@ def follow(book: MemoryBook, found: dict | list) -> MemoryBook:
     mem0 returns 20 memories unless `top_k` says otherwise, and the book would drop the others.
     """
     results = found["results"] if isinstance(found, dict) else found
-    book.replace(Memory(m["id"], m["memory"], "mem0", m.get("updated_at") or m.get("created_at")) for m in results)
+    book.replace(
+        Memory(m["id"], m["memory"], f"mem0:{m['id']}", m.get("updated_at") or m.get("created_at")) for m in results
+    )
     return book
 
 
@@ -65,4 +68,6 @@ def main(model: str = chat.SMOLLM2) -> None:
 
 
 if __name__ == "__main__":
+    if find_spec("mem0") is None:
+        sys.exit("Needs: pip install mem0ai")
     main(*sys.argv[1:])

@@ -9,14 +9,21 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from .bookchecks import told
 from .data import Memory
-from .errors import InputError
+from .errors import InputError, StructmemError
 from .renderers import Context
 from .tree import UNCLASSIFIED, Node
 
 LONGEST_PAUSE_S = 60  # between attempts of a structurer that fails; the first is 1 s, then twice as long each time
 PROBLEMS = 20  # kept for reading, the newest
 LONGEST_PROBLEM = 300  # characters
+_HOMELESS = "could not be sorted and stand under unclassified (resort asks again)"
+_NAMED_NONE = "the model named no domain"  # its decision, as notes have it
+
+
+class Unusable(StructmemError):
+    """A structurer answered, and nothing of it was of use."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +35,10 @@ class BookContext:
     text : Context
         The memory block of a prompt: byte for byte ``render(book.node, book.renderer)``.
     status : {'fresh', 'last_good', 'flat'}
-        Every memory is sorted; the last good partition, with those not sorted yet under `unclassified`; or one list,
-        since nothing is sorted yet.
+        The structurer has spoken of every memory; the last good partition, with those not sorted yet under
+        `unclassified`; or one list, since nothing is sorted yet. Answers of no use at all count as a failure.
     reason : str
-        Why it is not fresh, in words; else empty.
+        Why it is not fresh, in words, or how many memories the structurer found no place for; else empty.
     version : int
         The book's, when this was made. The same version and ``fresh``: the same text.
     n_memories : int
@@ -148,7 +155,7 @@ class BookState:
         with self.lock:
             if self.partition is None:
                 return Node(None, tuple(self.memories.values()))
-            return with_unsorted(self.partition, tuple(self.unsorted.values()))
+            return with_unsorted(self.partition, tuple(m for m in self.memories.values() if m.id in self.unsorted))
 
     def shown(self, seconds: float) -> BookContext:
         """The present layout's text, with what is to be said of it to one who has waited some seconds."""
@@ -156,14 +163,14 @@ class BookState:
             drawn = self._drawn
             if drawn is None or drawn[0] != self.version or drawn[1] is not self.partition:
                 self._drawn = drawn = (self.version, self.partition, self._draw(self.layout()))
-            group = self.partition and next((c for c in self.partition.children if c.label == UNCLASSIFIED), None)
-            homeless = len(self.unsorted) + (len(group.memories) if group else 0)
+            homeless = len(self.unsorted) + len(unclassified(self.partition).memories)
             return BookContext(drawn[2], *self._status(seconds), self.version, len(self.memories), homeless)
 
     def _status(self, seconds: float) -> tuple[str, str]:
-        if self.sorted:
-            return "fresh", ""
         n, left = len(self.memories), len(self.unsorted)
+        if self.sorted:
+            homeless = len(unclassified(self.partition).memories)
+            return "fresh", f"{homeless} of {n} memories {_HOMELESS}." if homeless else ""
         what = f"{left} of {n} memories are not sorted yet" if left else "all memories are to be sorted anew"
         if self.sorting:
             why = f"sorting takes longer than {seconds:g} s and goes on"
@@ -263,8 +270,22 @@ class BookState:
                 one = None
         if one is None:
             made = self._sort_all(memories)
+        asked, last = memories if one is None else (one,), unclassified(made)
+        decided = _NAMED_NONE if one is None else f"memory {one.id}: {_NAMED_NONE}"
         with self.lock:
+            asked = [memory for memory in asked if self.memories.get(memory.id) == memory]
+            if asked and set(asked) <= set(last.memories) and decided not in (last.note or ""):
+                if one is not None:  # the others first
+                    self.unsorted[one.id] = self.unsorted.pop(one.id, one)
+                raise Unusable(
+                    f"{len(asked)} of {len(memories)} memories could not be sorted: no answer of the structurer was "
+                    "usable"
+                )
             self.place(made)
+            if not set(asked).isdisjoint(last.memories):
+                n = len(unclassified(self.partition).memories)
+                self.problems = deque((p for p in self.problems if not p.endswith(_HOMELESS)), PROBLEMS)
+                self.problems.append(f"{n} of {len(self.memories)} memories {_HOMELESS}")
             if one is None:
                 self.together = len(memories)
                 self.anew = self.anew and resorts != self._resorts
@@ -274,8 +295,12 @@ class BookState:
     def _failed(self, error: BaseException) -> None:
         self.retry_at = time.monotonic() + min(2**self._failures, LONGEST_PAUSE_S)
         self._failures += 1
-        said = type(error).__name__  # alone, if the rest may quote what has been removed meanwhile
-        said = said if self._dropped else self._mask(f"{said}: {error}".rstrip(". \n"))
+        if isinstance(error, Unusable):
+            said = str(error)
+        elif self._dropped:  # the rest may quote what has been removed meanwhile
+            said = type(error).__name__
+        else:
+            said = self._mask(told(error, self.memories.values()))
         self.failure = said if len(said) <= LONGEST_PROBLEM else f"{said[:LONGEST_PROBLEM]}…"
         if not self.problems or self.problems[-1] != self.failure:
             self.problems.append(self.failure)
@@ -313,10 +338,15 @@ def only(node: Node, memories: Mapping[str, Memory], given: Collection[str]) -> 
     return made
 
 
+def unclassified(node: Node | None) -> Node:
+    """A partition's group `unclassified`; an empty one if it has none."""
+    return next((child for child in (node.children if node else ()) if child.label == UNCLASSIFIED), Node(UNCLASSIFIED))
+
+
 def with_unsorted(node: Node, unsorted: tuple[Memory, ...]) -> Node:
     """A partition with more memories at the end of its group `unclassified`, which stands last."""
     if not unsorted:
         return node
-    last = next((child for child in node.children if child.label == UNCLASSIFIED), Node(UNCLASSIFIED))
+    last = unclassified(node)
     others = tuple(child for child in node.children if child is not last)
     return replace(node, children=(*others, replace(last, memories=(*last.memories, *unsorted))))

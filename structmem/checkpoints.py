@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +46,8 @@ _DEFAULT = {
     "replicate": 0, "judge": "persistbench",
 }  # fmt: skip
 _ERROR = re.compile(r"structmem (no_response|no_verdict): (\w+)(?:: (.*))?", re.S)
+# How the detail of a verdict begins that had a score which is no score of ours; PersistBench counts some of them.
+_UNWRITTEN = re.compile(r"(out_of_range|not_an_integer|not_a_number|other_scale|no_reasoning):")
 _NO_REASONING = "(structmem: the results hold no reasoning)"
 _SAMPLING = ("temperature", "top_p", "max_tokens", "seed", "reasoning_effort")
 
@@ -204,6 +207,11 @@ def write_checkpoint(
     that `import_results` gives back the same rows. The file quotes
     memories, questions and answers, and is readable by its owner only.
 
+    The results hold no score that is off its scale, so neither does the file: a verdict of 9 on a scale to 5 is written
+    as an error without a judge's score. PersistBench's script counts such a score where a checkpoint has it, so its
+    rates over a checkpoint that was imported and exported again differ from those over the original; ``unwritten``
+    counts these verdicts.
+
     Parameters
     ----------
     results : DataFrame, str or Path
@@ -218,7 +226,8 @@ def write_checkpoint(
     Returns
     -------
     dict
-        ``path``, ``entries``, ``models``, ``generations``, ``scored``.
+        ``path``, ``entries``, ``models``, ``generations``, ``scored``, and ``unwritten`` (how many verdicts by what was
+        wrong with their score, such as ``{"out_of_range": 3}``).
 
     Raises
     ------
@@ -254,10 +263,11 @@ def write_checkpoint(
             "failure_type": entry.failure_type,
         }
     checkpoint = {"metadata": _metadata(df, len(entries), counts), "entries": entries}
+    heads = [_UNWRITTEN.match(str(text)) for text in df.loc[df["status"] == "no_verdict", "status_detail"]]
     write_private(path, json.dumps(checkpoint, ensure_ascii=False).encode("utf-8", "replace"))
     return {
         "path": path, "entries": len(entries), "models": df["model"].nunique(), "generations": len(df),
-        "scored": int((df["status"] == "ok").sum()),
+        "scored": int((df["status"] == "ok").sum()), "unwritten": dict(Counter(head[1] for head in heads if head)),
     }  # fmt: skip
 
 

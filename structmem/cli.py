@@ -249,7 +249,8 @@ def _check(options) -> int:
     for path in options.paths:
         problems = check_run(path)
         bad += len(problems)
-        print(f"{path}: {'fine' if not problems else f'{len(problems)} problems'}")
+        counted = f"{len(problems)} problem{'s' * (len(problems) != 1)}"
+        print(f"{path}: {counted if problems else 'fine'}")
         for problem in problems:
             print(f"  {problem}")
     return 1 if bad else 0

@@ -148,7 +148,10 @@ BOOKKEEPING = {
 def check_table(table: object, where: str = "results") -> None:
     """Refuse what is no table, and one with two columns of a name."""
     if not isinstance(table, pd.DataFrame):
-        raise InputError(f"{where} must be a DataFrame of results rows, got {type(table).__name__}: read_results.")
+        raise InputError(
+            f"{where} must be a DataFrame of results rows, got {type(table).__name__}; read_results and run give "
+            "one, and import_results has it in .results."
+        )
     if not table.columns.is_unique:
         twice = sorted(set(map(str, table.columns[table.columns.duplicated()])))
         raise InputError(f"{where}: the columns {twice} are there twice.")

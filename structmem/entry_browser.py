@@ -42,7 +42,7 @@ def write_entry_browser(
     *,
     stores: Iterable[object] = (),
     texts: bool = True,
-    home: str = "",
+    pages: Mapping[str, str] | None = None,
 ) -> dict:
     """Write a page to read entries in: query, memories, layouts side by side, answers, verdicts and reasoning.
 
@@ -61,8 +61,8 @@ def write_entry_browser(
         Stores of calls, only read: for answers, reasoning, and partitions that a language model made.
     texts : bool
         False leaves out every query, memory, answer and reasoning, and shows their ids instead.
-    home : str
-        Address of a page beside it to link back to.
+    pages : mapping of str to str, optional
+        Pages beside it to link to: the name of each by its address.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def write_entry_browser(
     InputError
         No results table, or a file that cannot be written or is there already.
     """
-    data = browser_data(results, entries, stores, texts) | {"home": home}
+    data = browser_data(results, entries, stores, texts) | {"pages": dict(pages or {})}
     page = browser_page(data).encode("utf-8")
     write_private(Path(path), page)
     layouts = Counter(layout["state"] for entry in data["entries"] for layout in entry["layouts"])

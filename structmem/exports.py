@@ -53,6 +53,8 @@ class Reading:
         Dates that could not be read.
     pages : list of dict
         The pages of the file, where it is made of such.
+    unread : dict of str to None
+        Fields of items that are not read, each once, in order.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Reading:
     remarks: dict[str, None] = field(default_factory=dict)
     unread_dates: int = 0
     pages: list[dict] = field(default_factory=list)
+    unread: dict[str, None] = field(default_factory=dict)
 
     def remark(self, sentence: str) -> None:
         """Keep a sentence for the user."""
@@ -124,7 +127,7 @@ def kind_of_item(item: object) -> str | None:
         return "mem0"
     if "data" in fields and fields & {"id", "user_id", "agent_id", "hash"} and isinstance(item["data"], str | None):
         return "mem0"
-    return "list" if "text" in fields and fields <= {"id", "text", "source", "date"} else None
+    return "list" if "text" in fields and not {"query", "memories"} <= fields else None
 
 
 def items_inside(record: object, reading: Reading) -> list | None:
@@ -189,7 +192,15 @@ def _list(item: str | dict, place: str, reading: Reading) -> Iterator[Row]:
         yield reading.row(place, item)
         return
     source, day = item.get("source"), item.get("date")
-    yield reading.row(source if _text(source) else place, item["text"], day if _text(day) else None)
+    day = day if _text(day) else reading.written(item, "updated_at", "created_at")
+    owner = next(filter(None, (_owner(item.get(name)) for name in ("user_id", "user"))), "")
+    for name, value in item.items():
+        if name not in _LIST_FIELDS and value not in (None, "", [], {}) and not (name == "user" and _owner(value)):
+            reading.unread[name] = None
+    yield reading.row(source if _text(source) else place, item["text"], day, (owner,))
+
+
+_LIST_FIELDS = ("id", "text", "source", "date", "updated_at", "created_at", "user_id")
 
 
 def _mem0(item: dict, place: str, reading: Reading) -> Iterator[Row]:
@@ -209,7 +220,7 @@ def _mem0(item: dict, place: str, reading: Reading) -> Iterator[Row]:
 
 def _langgraph(item: dict, place: str, reading: Reading) -> Iterator[Row]:
     namespace = item.get("namespace")
-    parts = namespace if isinstance(namespace, list | tuple) else [namespace] if _text(namespace) else []
+    parts = namespace if isinstance(namespace, list | tuple) else namespace.split("/") if _text(namespace) else []
     owner = "/".join(str(part).replace("/", "%2F") for part in parts)
     key = item.get("key")
     source = f"langgraph:{owner}/{key}" if _text(key) else place

@@ -25,6 +25,7 @@ _RECORDS = (
     ({"data", "user_id"}, "an export of mem0 memories"),
     ({"key", "role", "status", "params_sent"}, "recorded calls of structmem"),
     ({"cells", "nbformat"}, "a notebook"),
+    ({"core_memory", "messages"}, "an older Letta agent file"),
     ({"messages"}, "a list of chat messages"),
     ({"entry_id", "response"}, "rows of results"),
     ({"entry_id", "score"}, "rows of results"),

@@ -7,7 +7,7 @@ import os
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from pathlib import Path
 from . import bookfiles
 from .blanking import Rows, Tables, is_results
 from .data import Entry, load_entries
+from .echo import _UNSPACED
 from .errors import InputError, SetupError, StoreError
 from .leftovers import Left, left_in
 from .paths import default_store, in_project, is_file, root
@@ -27,6 +28,7 @@ from .tree import UNCLASSIFIED, Node
 from .upkeep import _place, drop_unused, vacuum
 
 _ENTRY_MEMORY = re.compile(r"(?P<entry>.+-[0-9a-f]{12}(?:-\d+)?):(?P<position>\d+)")
+_ID = re.compile(r"\d+|[^\s:]+:[^\s:]\S*")  # a number, a store's name and an id in it
 _KINDS = {"answer": "answers", "judge": "verdicts", "embedding": "embeddings"}  # every other role sorts
 _SAID = ("text", "reasoning", "error", "status_reason", "params", "options", "params_sent")
 AT_ONCE = 500
@@ -93,27 +95,31 @@ class Place:
 # -- which memory -----------------------------------------------------------------------------------------------------
 
 
-def memory_text(given: str, place: Place) -> str:
+def memory_text(given: str, place: Place, typed: bool = True) -> str:
     """The text of the memory that an id or a text means.
 
-    An id is that of a memory in one of the books, or the id that it has in the store it came from (its source, such as
-    ``mem0:…``), or ``ENTRY_ID:POSITION`` (position from 1) of an entry in `entries`, the examples or PersistBench.
-    Anything else is the memory's text.
+    An id is that of a memory in one of the books, or where that memory came from: its source (``mem0:…``), or the id
+    alone that it has there; or ``ENTRY_ID:POSITION`` (position from 1) of an entry in `entries`, the examples or
+    PersistBench. Anything else is the memory's text, unless it was `typed` and looks like an id: a number,
+    ``word:rest`` without blanks, or, beside books, one word.
 
     Raises
     ------
     InputError
-        For a blank text, and an entry or a position that is not there.
+        For a blank text, an id that is nowhere or means several memories, an entry or a position that is not there.
     """
-    held = [memory for path in place.books for memory in _book(path).memories]
-    for named in (lambda memory: memory.id, lambda memory: memory.source):
-        texts = {canonical(memory.text): memory.text for memory in held if named(memory) == given.strip()}
-        if len(texts) > 1:
-            raise InputError(
-                f"{given!r:.80} names {len(texts)} different memories of the books; give one book, or the text."
-            )
-        if texts:
-            return next(iter(texts.values()))
+    name, held = given.strip(), [memory for path in place.books for memory in _book(path).memories]
+    for names in (
+        lambda memory: {memory.id},
+        lambda memory: {memory.source, f"{memory.source}:{memory.id}"},
+        lambda memory: {memory.source.partition(":")[2]} if memory.source else set(),
+    ):
+        found = [memory for memory in held if name and name in names(memory)]
+        if len({canonical(memory.text) for memory in found}) > 1:
+            ids = ", ".join(repr(memory.id) for memory in found[:10])
+            raise InputError(f"{name!r:.80} names {len(found)} memories of the books, with the ids {ids}; give one id.")
+        if found:
+            return found[0].text
     if named := _ENTRY_MEMORY.fullmatch(given.strip()):
         for entry in _entries(place):
             if entry.entry_id == named["entry"]:
@@ -127,6 +133,12 @@ def memory_text(given: str, place: Place) -> str:
         )
     if not canonical(given):
         raise InputError("The memory to forget is blank; expected its id, its whole text, or - for standard input.")
+    if typed and re.fullmatch(rf"[^\s{_UNSPACED}]+", name) and (place.books or _ID.fullmatch(name)):
+        books = ", ".join(Path(path).name for path in place.books)
+        raise InputError(
+            (f"{books} has no" if books else "No book was given (--book FILE), and no entry has a")
+            + f" memory with the id or source {name!r:.80}; if it is the text itself, give it on standard input (-)."
+        )
     return given
 
 
@@ -164,9 +176,11 @@ def find_memory(text: str, place: Place, look_through: bool = True) -> Found:
     Raises
     ------
     InputError, StoreError
-        For files that are none, a damaged store.
+        For files that are none, a damaged store; for ``place.parts`` with one word, or a few letters.
     """
     trace = Trace(text)
+    if place.parts and trace.is_short:
+        raise InputError("The memory is too short for --parts, which would delete whatever holds these words.")
     held = _held(trace, place)
     tables = _tables(trace, place, held)
     rows = tables.found()
@@ -318,7 +332,8 @@ def forget_memory(found: Found, place: Place, drop_rows: bool = False) -> Found:
         if not emptied:
             raise StoreError(
                 f"The memory is deleted from {where}, but another process reads an older state of it, so that the log "
-                "beside it still holds what was deleted; end that process and give the same command again."
+                "beside it still holds what was deleted; end that process and give the same command again (it finds "
+                "nothing more then, and empties the log)."
             )
     else:
         tables = _clean_rows(trace, place, found.held, drop_rows)
@@ -356,41 +371,3 @@ def _without(node: Node, ids: Set[str]) -> Node:
     children = (_without(child, ids) for child in node.children)
     memories = tuple(memory for memory in node.memories if memory.id in ids)
     return Node(node.label, memories, tuple(child for child in children if child.all_memories()))
-
-
-def said(found: Found, forgotten: bool = False) -> Iterable[str]:
-    """What was found, or what is left once it is forgotten, in lines for a person; the memory's text is not in them."""
-    held, name = found.held, _short
-    if not forgotten:
-        parts = ", ".join(f"{kind} {n:,}" for kind, n in sorted(held.calls.items())) or "nothing"
-        yield f"{name(held.path)}: {parts}"
-        if held.sent_to:
-            yield f"  sent to: {', '.join(f'{model} ({n:,})' for model, n in sorted(held.sent_to.items()))}"
-        yield from (f"{name(rows.path)}: rows {rows.n:,}" for rows in found.rows)
-        yield from (f"{name(path)}: memories {n}" for path, n in found.books.items())
-    if held.elsewhere:
-        yield (
-            f"{name(held.path)}: {held.elsewhere:,} more calls hold these words inside something longer, such as "
-            "another memory or a quotation; they stay, unless --parts is given."
-        )
-    if held.unseen:
-        yield (
-            f"{name(held.path)}: {held.unseen:,} calls came from recorded files without their requests; what they were "
-            "asked with cannot be known here."
-        )
-    if found.left is None:
-        return
-    if found.left:
-        yield "Cannot be cleaned here; delete, edit or make anew:"
-        yield from (f"  {name(one.path)}: {one.why}" for one in found.left)
-    if forgotten:
-        yield "Take it out of your entries and prompts too: a run over them would ask, pay for and store it anew."
-    yield (
-        "Looked for in the project's files, unpacked and with escapes undone; not in pictures, PDF, version history "
-        "and backups, on other machines, or at providers that were sent it."
-    )
-
-
-def _short(path: str | os.PathLike) -> str:
-    path, folder = Path(path), root().resolve()
-    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)

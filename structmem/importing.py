@@ -36,7 +36,7 @@ _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 
 @dataclass(frozen=True)
 class Imported:
-    """What was imported; ``print`` it.
+    """What was imported; ``print`` it, and give ``.results`` to `merge_results` and all else that takes results.
 
     Parameters
     ----------
@@ -65,9 +65,10 @@ class Imported:
 
     def __str__(self) -> str:
         lines = []
+        mark = {s["file"]: f"[{n}]" for n, s in enumerate(self.sources, 1)} if len(self.sources) > 1 else {}
         for source in self.sources:
             times = f" × {source['judges']} judges" if source["judges"] > 1 else ""
-            lines.append(f"{source['file']}: {source['made_by']}")
+            lines.append(f"{mark.get(source['file'], '')} {source['file']}: {source['made_by']}".lstrip())
             lines.append(f"  {source['samples']} samples found{times} = {source['rows']} rows")
             for row in self.counts[self.counts["file"] == source["file"]].to_dict("records"):
                 why = f" ({row['reasons']})" if row["reasons"] else ""
@@ -87,17 +88,19 @@ class Imported:
                 shown[name] = shown[name].map(lambda value: "-" if pd.isna(value) else f"{value:.4g}")
             shown["equal"] = shown["equal"].map(lambda value: "-" if pd.isna(value) else "yes" if value else "NO")
             words = shown.pop("why")
-            if shown["file"].nunique() == 1:
+            files = shown["file"] = shown["file"].map(lambda name: mark.get(name, ""))
+            if not mark:
                 shown = shown.drop(columns="file")
             lines += [
                 "",
-                "in_file: the file's own number; theirs: computed again by its tool's rule; ours: failure_rate.",
+                "in_file: the file's own number (a checkpoint holds none); theirs: computed again by its tool's rule;",
+                "ours: the same measure by our definition, over entries of which every generation has a verdict.",
             ]
             lines += shown.to_string(index=False).split("\n")
             about: dict[tuple, list[str]] = {}
-            for row, why in zip(shown.to_dict("records"), words, strict=True):
+            for row, file, why in zip(shown.to_dict("records"), files, words, strict=True):
                 if why:
-                    where = f"{row['failure_type'] or 'no failure type'}, {row['model']}"
+                    where = f"{file} {row['failure_type'] or 'no failure type'}, {row['model']}".lstrip()
                     about.setdefault((where, why), []).append(row["measure"])
             lines += [f"* {where}, {', '.join(measures)}: {why}." for (where, why), measures in about.items()]
         return "\n".join(_CONTROL.sub(" ", line) for line in lines)  # names come from the files

@@ -150,7 +150,9 @@ def read_inspect_log(header: dict, samples: Iterator[dict], known: KnownEntries,
             "expected a log of a memory benchmark, such as inspect_evals/persistbench_cross_domain."
         )
     if not header.get("results"):
-        source.notes.append(f"the log holds no results of its own, although its status is {state!r}")
+        source.notes.append(
+            f"the log holds no results of its own{', although' if state == 'success' else ':'} its status is {state!r}"
+        )
     source.notes += log.notes()
     return source
 
@@ -249,7 +251,10 @@ class _Log:
         for name in sorted(self.foreign):
             found.append(f"system prompt {name}: a template that is none of ours, named by its hash")
         for name in sorted(self.as_named):
-            found.append(f"the prompt calls the model {name!r}; our runs write the name without its route")
+            found.append(
+                f"the prompt calls the model {name!r}; our runs write the name without its route. The memories' "
+                "context is the same: prompts differ in that name alone"
+            )
         return found + [f"{n} {what}; they are taken as they stand" for what, n in self.marked.items() if n]
 
 

@@ -46,8 +46,9 @@ class MemoryBook:
     (``tree``).
 
     **Privacy.** ``structurer="embedding"``, the default, works on this machine and opens no socket. A model id, also
-    that of an embedding model, sends every memory to its provider, and the calls are kept in the store. `remove` takes
-    a memory out of the book, not out of calls that were made with it, nor out of files that were saved before.
+    that of an embedding model, sends every memory to its provider. Calls of a model or a function, which hold every
+    memory, are kept in the store (`paths.default_store`; ``ask=Client(PATH).asker(MODEL)`` for another). `remove` takes
+    a memory out of the book, not out of the store or saved files; ``structmem forget`` does that.
 
     Parameters
     ----------
@@ -56,7 +57,9 @@ class MemoryBook:
     structure : {'fixed', 'dynamic', 'tree', 'flat'}
         Those that need the query (``rag``) are made anew for every query, so there is nothing to keep: `structure`.
     structurer : str or callable
-        Who sorts, as in `structure`: ``"embedding"``, ``"embedding:…"``, a litellm model id, or a callable model.
+        Who sorts, as in `structure`: ``"embedding"``, ``"embedding:…"``, a litellm model id, or a callable model, plain
+        or async: ``fn(messages)`` returns ``'{"assignments": [{"memory": 1, "domain": "health"}, …]}'``. A hosted one
+        needs litellm, whose first import takes seconds: call ``context(60)`` at start.
     taxonomy : str or Taxonomy, optional
         As in `structure`; ``"epistemic"`` parts facts, preferences and beliefs.
     renderer : str
@@ -74,6 +77,8 @@ class MemoryBook:
     ------
     InputError
         For an argument off the menu; later errors of the structurer are never raised.
+    SetupError
+        If an extra is not installed.
 
     Examples
     --------
@@ -121,7 +126,7 @@ class MemoryBook:
     def __len__(self) -> int:
         return len(self._state.memories)
 
-    def __repr__(self) -> str:  # no text: it ends up in logs
+    def __repr__(self) -> str:
         return f"<MemoryBook: {len(self)} memories, {self.structure}, version {self.version}>"
 
     def __reduce__(self):
@@ -147,7 +152,7 @@ class MemoryBook:
     def problems(self) -> list[str]:
         """What went wrong or is to be known of sorting, the newest last; at most 20 sentences, without keys.
 
-        They may quote what a structurer said of memories; after a removal they are gone.
+        They hold no memory's text; after a removal they are gone.
         """
         with self._state.lock:
             return list(self._state.problems)
@@ -338,12 +343,8 @@ class MemoryBook:
         return book
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the book to a file that only its owner can read, in one step: whatever happens, the old file is whole.
-
-        Raises
-        ------
-        InputError
-            If it cannot be written; the book goes on as it is.
+        """Write the book to a file that only its owner can read, in one step; if that fails (InputError), the old file
+        is whole.
         """
         with self._saving:  # of two at once, the later one is the newer
             bookfiles.write(Path(path), self.to_json())

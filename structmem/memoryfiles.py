@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import sys
 import warnings
@@ -35,6 +37,9 @@ SHAPES = (
 )
 # "[2024] moved to Oslo" is a line; what begins as a list or an object of JSON does is a broken file.
 _LIKE_JSON = re.compile(r'[\s\ufeff]*(?:\[\s*(?:["{]|\[\s*["\[{\]]|$)|\{\s*["}])')
+_TEXTS = {"memory", "text", "content", "fact"}  # columns of a table that would hold memories
+_COLUMN = re.compile(r"[\w.-]{0,40}")
+_STORE = ("memories", "memory")  # parts of a namespace that LangGraph and LangMem name a store by, not a user
 _SHOWN = 20  # users named in one error
 
 
@@ -100,7 +105,8 @@ def load_memories(path: str | Path, *, user: str | None = None, on: date | str |
         The file; "-" reads standard input. Its shape is told by its content, never by its name:
 
         - plain text or Markdown: one line or list item is one memory; headings are none;
-        - JSON: a list of strings, JSON lines of them, or of objects with `text` (`id`, `source`, `date`);
+        - JSON: a list of strings, JSON lines of them, or of objects with `text` (`source`; `date`, `updated_at` or
+          `created_at`; `user_id` or `user`; other fields are not read, which is said);
         - mem0: list, search, pages, or a bare list; `memory`, or the older `data`;
         - LangGraph store items, LangMem's among them: `value` with a text in `content` (also nested), `data`, `text`
           or `memory`;
@@ -109,8 +115,8 @@ def load_memories(path: str | Path, *, user: str | None = None, on: date | str |
         - best effort: Claude's memories (prose split into statements), ChatGPT's `# Model Set Context`.
     user : str, optional
         Whose memories to take, where the file holds those of several: mem0's `user_id`, a LangGraph namespace such as
-        ``memories/ada`` (or the part of it that tells users apart), Zep's user or group, Letta's agent, Claude's
-        account, or the `user` of a page. Without it such a file is refused.
+        ``memories/ada`` (or a part of it, where one namespace has it or all that have it are the same up to it), Zep's
+        user or group, Letta's agent, Claude's account, or the `user` of a page. Without it such a file is refused.
     on : date or str, optional
         The day (UTC) at whose end a fact must hold, such as ``2026-03-31``; default today. Left out are Zep facts with
         `valid_at` after it, or `invalid_at` or `expired_at` up to it, and mem0 items with `expiration_date` before it.
@@ -127,7 +133,8 @@ def load_memories(path: str | Path, *, user: str | None = None, on: date | str |
     Raises
     ------
     InputError
-        The file cannot be read, has none of these shapes, mixes them, or holds the memories of several users.
+        The file cannot be read, has none of these shapes (a table has not), mixes them, or holds the memories of
+        several users.
 
     Warns
     -----
@@ -146,6 +153,10 @@ def read_memory_file(path: str | Path, *, user: str | None = None, on: date | st
     reading = Reading(name, _day(on))
     kind, rows = _rows(text, reading)
     rows = _of_user(list(rows), user, reading, kind)
+    if not rows:
+        reading.remark("the file holds no memories")
+    if reading.unread:
+        reading.remark(f"other fields are not read: {_names(reading.unread)}")
     if reading.unread_dates:
         some = "1 date cannot be read and counts" if reading.unread_dates == 1 else None
         reading.remark(f"{some or f'{reading.unread_dates} dates cannot be read and count'} as none")
@@ -188,13 +199,34 @@ def _rows(text: str, reading: Reading) -> tuple[str, Iterator[Row]]:
         raise InputError(f"{reading.name} is a rich text document; save it as plain text; nothing was read.")
     if start.strip() in ("null", "true", "false"):
         raise InputError(f"{reading.name} holds {start.strip()} and nothing else; {SHAPES}.")
-    if not start:
-        reading.remark("the file is empty")
+    if columns := _columns_of_table(text):
+        raise InputError(
+            f"{reading.name} looks like a table (columns {', '.join(columns)}); nothing was read. Save it as JSON "
+            "lines whose objects have the fields text and, where they are of several users, user_id."
+        )
     if is_model_set_context(text):
         reading.remark("ChatGPT's shape is known from reports only (best effort)")
         items = model_set_context_items(text)
         return "ChatGPT's context", text_rows(items, lambda item: _chatgpt(item, reading.name), reading)
     return "a text", text_rows(text_items(text), lambda item: _place(item, reading.name), reading)
+
+
+def _columns_of_table(text: str) -> list[str]:
+    """The columns of a table in text form, one of them a memory's; empty for what is no table."""
+    text = text.lstrip("\ufeff \r\n")
+    head = text.partition("\n")[0].rstrip("\r")
+    if ", " in head and "_" not in head:  # prose has a space after its commas, and no user_id
+        return []
+    for mark in ",\t;":
+        columns = [name.strip().strip('"') for name in head.split(mark)]
+        if len(columns) > 1 and all(map(_COLUMN.fullmatch, columns)) and _TEXTS & {name.lower() for name in columns}:
+            try:
+                counts = [len(row) for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark) if row]
+            except csv.Error:
+                return []
+            if len(counts) > 1 and counts[1:].count(len(columns)) > len(counts[1:]) / 2:  # some forget their quotes
+                return columns
+    return []
 
 
 def _place(item: Item, name: str) -> str:
@@ -262,16 +294,28 @@ def _of_user(rows: list[Row], user: str | None, reading: Reading, kind: str) -> 
         if kept and not set(kept[0]).intersection(*kept):
             raise _several(menu, user, reading.name)
         return rows
+    if not rows:
+        return rows
     if not set(menu) - {""}:
         raise InputError(f"{reading.name} ({kind}) names no users; leave user out, got {user!r}.")
     mine = {user} & set(menu)
     if not mine and kind == KINDS["langgraph"][0]:
-        mine = {owner for owner in menu if user in owner.split("/")}
-        if len(mine) == len(menu) > 1:  # a part that all share tells nobody apart
-            mine = set()
+        up_to = {owner: beginning for owner in menu if (beginning := _up_to(user, owner))}
+        if len(up_to) == 1 or len(set(up_to.values())) == 1 and user not in _STORE:
+            mine = set(up_to)
+        if len(mine) > 1:
+            reading.remark(f"{len(mine)} namespaces were read: {', '.join(list(up_to)[:_SHOWN])}")
     if not mine:
         raise _several(menu, user, reading.name)
     return [row if row.reason or mine & set(row.owners) else replace(row, reason="of another user") for row in rows]
+
+
+def _up_to(user: str, namespace: str) -> str:
+    """The beginning of a namespace up to the part, or the parts, that a user is named by; empty where it has none."""
+    if f"{namespace}/".startswith(f"{user}/"):
+        return user
+    parts = namespace.split("/")
+    return "/".join(parts[: parts.index(user) + 1]) if user in parts else ""
 
 
 def _several(menu: list[str], user: str | None, name: str) -> InputError:

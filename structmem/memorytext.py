@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 from .sentences import sentences
 
-_BULLET = re.compile(r"(?:[-*+•‣◦·–—▪●○]|\d{1,3}[.)])(?=[ \t\u3000]|$)|・|\d{1,3}[．）、]")
+_BULLET = re.compile(
+    r"(?:[-*+•‣◦·–—▪●○]|\d{1,3}[.)]|[(（]\d{1,3}[)）])(?=[ \t\u3000]|$)|・|[\u2460-\u2473]|\d{1,3}[．）、]"
+    r"|(?:\d{1,3}[.)]|[(（]\d{1,3}[)）])(?=[\u3040-\u9fff])"  # in Japanese without a space
+)
+_QUOTE = re.compile(r">(?: ?>)*(?:[ \t]|$)")
 _HEADING = re.compile(r"(#{1,6})(?:[ \t]+(.*))?$")
+_JAPANESE_HEADING = re.compile(r"【([^【】]+)】$|■[ \t\u3000]*([^。！？｡!?]*[^。！？｡!?.\s])$")
 _BOLD = re.compile(r"(\*\*|__)((?:(?!\1).)+)\1[ \t]*[:：]?$")
 # A rule, a fence, the line below the head of a table.
 _MARKUP = re.compile(r"([-=*_])(?:[ \t]*\1){2,}$|(?:`{3,}|~{3,})[\w+-]*$|(?=[^-]*-)(?=[^|]*\|)[-|: \t]+$")
@@ -19,7 +24,7 @@ _DATE = re.compile(r"\[(\d{4}-\d\d-\d\d)\](?:[ \t]*[-–—:：][ \t]*|\.[ \t]+)
 _BOX = re.compile(r"\[([ xX✓✔])\](?=[ \t])[ \t]*")
 _SETTING = re.compile(r"\s*$|\s*-\s|\s+\S|[\w.-]+:(?:\s|$)")
 _SPACE = " \t\r\ufeff"
-# Below the six levels of Markdown: a line in bold, then a line that ends in a colon before a list.
+# Below the six levels of Markdown: a line in bold, 【…】 or ■, then a line that ends in a colon before a list.
 _BOLD_LEVEL, _COLON_LEVEL = 7, 8
 
 
@@ -78,8 +83,9 @@ def text_items(text: str, *, prose: bool = False) -> list[Item]:
     """Items of a plain text or Markdown, in order.
 
     One line is one item, with or without a bullet or a number. Indented lines go on with the item above; an indented
-    bullet is an item of its own. Headings (`#`, underlined with `=`, a line all in bold, a line or list item that ends
-    in a colon above a list) are no items: they stand in `under`, and those with nothing below them are given with a
+    bullet is an item of its own; the marks of a quote (`> `) are dropped. Headings (`#`, underlined with `=`, a line
+    all in bold or in 【】, one that begins with ■ and ends no sentence, a line or list item that ends in a colon above
+    a list) are no items: they stand in `under`, and those with nothing below them are given with a
     reason, as are empty bullets, settings at the head of a file, comments of HTML and heads of tables. Rules and bare
     fences are no items; code in a fence that names its language is one.
 
@@ -124,7 +130,7 @@ class _Reader:
         found, answer = False, []
         for line in reversed(self.lines):
             answer.append(found)
-            if stripped := line.strip(_SPACE):
+            if stripped := _unquoted(line).strip(_SPACE):
                 found = bool(_BULLET.match(stripped)) and not _MARKUP.match(stripped)
         return answer[::-1]
 
@@ -144,7 +150,7 @@ class _Reader:
 
     def _line(self, position: int) -> int:
         """Read the line at a position; returns how many lines were taken."""
-        line = self.lines[position].rstrip(_SPACE).lstrip("\ufeff")
+        line = _unquoted(self.lines[position].rstrip(_SPACE).lstrip("\ufeff"))
         stripped = line.strip(_SPACE)
         if not stripped:
             if self.open:
@@ -167,6 +173,8 @@ class _Reader:
         elif re.fullmatch("={3,}", after):
             self._heading(1, stripped, position + 1)
             return 2
+        elif heading := _JAPANESE_HEADING.match(stripped):
+            self._heading(_BOLD_LEVEL, (heading[1] or heading[2]).strip(), position + 1)
         elif _BOLD.match(stripped):
             self._heading(_BOLD_LEVEL, _label(stripped), position + 1)
         elif self.bullet_next[position] and (label := _label(stripped)):
@@ -267,6 +275,11 @@ class _Reader:
             ended = self.headings.pop()
             if not ended.used:
                 self.unused.append(ended)
+
+
+def _unquoted(line: str) -> str:
+    """A line without the marks of a quote."""
+    return _QUOTE.sub("", line, count=1) if line.startswith(">") else line
 
 
 def _without_close(heading: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 import random
 import shutil
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
@@ -238,10 +241,11 @@ def copy_notebooks(folder: str | Path, force: bool = False) -> tuple[list[Path],
 
 
 def check_run(path: str | Path) -> list[str]:
-    """What is wrong with an executed notebook, or with every notebook and results file of a folder.
+    """What is wrong with an executed notebook, or with every notebook and results file of a folder, sweeps included.
 
     A notebook must have run to its end without an error, with parameters that it declares; each results file that it
-    names, and each one in the folder, must be a valid results table that agrees with its manifest.
+    names, and each one in the folder, must be a valid results table that agrees with its manifest. A sweep's output
+    folder, or one that lies in the folder, is checked with its cells, each of which must be finished.
 
     Returns
     -------
@@ -256,23 +260,59 @@ def check_run(path: str | Path) -> list[str]:
     path = Path(path)
     if not path.exists():
         raise InputError(f"there is nothing at {path}; expected an executed notebook, a results file or a folder.")
+    problems, sweeps = [], []
     if path.is_dir():
-        files = sorted(path.glob("*.ipynb"))
-        tables = sorted([*path.glob("*.parquet"), *path.glob("*.csv")])
+        sweeps = [
+            one for one in (path, *sorted(path.glob("*"))) if is_file(one / "sweep.csv") and (one / "cells").is_dir()
+        ]
+        cells = {s: _cells(s / "sweep.csv") for s in sweeps}  # a folder may also hold those of an earlier grid
+        folders = dict.fromkeys(
+            [path, *(one for s in sweeps for one in (s, *(s / "cells" / name for name in cells[s])))]
+        )
+        files = [file for folder in folders for file in sorted(folder.glob("*.ipynb"))]
+        tables = [t for folder in folders for t in sorted([*folder.glob("*.parquet"), *folder.glob("*.csv")])]
+        tables = [table for table in tables if table.name != "sweep.csv" or table.parent not in sweeps]
     elif path.suffix == ".ipynb":
         files, tables = [path], []
     else:
         files, tables = [], [path]
-    if not files and not tables:
-        raise InputError(f"{path} holds neither a notebook nor a results file.")
-    problems = []
+    if not files and not tables and not sweeps:
+        raise InputError(f"{path} holds neither a notebook, a results file nor the output of a sweep.")
+
+    def located(file: Path, found: list[str]) -> list[str]:
+        inside = file.is_relative_to(path) and file.parent not in (path, path.parent)
+        return [f"{file.parent.relative_to(path)}: {problem}" for problem in found] if inside else found
+
+    for sweep in sweeps:
+        problems += located(sweep / "sweep.csv", _check_sweep(sweep, cells[sweep]))
+    known = {os.path.realpath(table) for table in tables}
     for file in files:
         found, named = _check_notebook(file)
-        problems += found
-        tables += [table for table in named if table not in tables]
+        problems += located(file, found)
+        tables += [table for table in named if os.path.realpath(table) not in known]
+        known |= {os.path.realpath(table) for table in named}
     for table in tables:
-        problems += _check_table(table)
+        problems += located(table, _check_table(table))
     return problems
+
+
+def _cells(path: Path) -> dict[str, str]:
+    """The cells in a sweep's table, and what became of each."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return {Path(row["cell"]).name: row["status"] for row in csv.DictReader(file)}
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as a sweep's table of cells ({type(error).__name__}).") from None
+
+
+def _check_sweep(sweep: Path, cells: Mapping[str, str]) -> list[str]:
+    def status(name: str) -> str:
+        gone = cells[name] == "finished" and not any((sweep / "cells" / name).glob("*.ipynb"))
+        return "without its notebook" if gone else cells[name]
+
+    rest = Counter(found for found in map(status, cells) if found != "finished")
+    words = ", ".join(f"{n} {found}" for found, n in rest.items())
+    return [f"sweep.csv: {sum(rest.values())} of {len(cells)} cells not finished ({words})."] if rest else []
 
 
 def _check_notebook(path: Path) -> tuple[list[str], list[Path]]:

@@ -17,12 +17,12 @@ def add_commands(command) -> None:
         "--replicate", type=_count, default=0, metavar="N", help="1 for a second run of the same (default: 0)"
     )
 
-    write = command("export", _export, "write one arm as a checkpoint of PersistBench's runner")
+    write = command("export", _export, "write one arm (all its models and failure types) as a PersistBench checkpoint")
     write.add_argument("results", help="results file, folder or pattern, with the answers")
     write.add_argument("checkpoint", metavar="CHECKPOINT.json", help="a new file")
     write.add_argument(
         "--where", metavar="COLUMN=VALUE", action="append", default=[],
-        help="which arm, repeatable, such as structure=dynamic, defence=standard, judge=persistbench, replicate=0",
+        help="the one arm, repeatable, such as structure=dynamic, defence=standard, judge=persistbench, replicate=0",
     )  # fmt: skip
     write.add_argument("--source", metavar="ENTRIES", help="own entries, where the results are of such")
 
@@ -65,3 +65,9 @@ def _export(options) -> None:
         f"{found['scored']} of them scored (for you only: it quotes memories and answers).\n"
         "Its shape is that of a checkpoint that PersistBench wrote; PersistBench itself was not run on it."
     )
+    if unwritten := found["unwritten"]:
+        n, words = sum(unwritten.values()), ", ".join(f"{name} {n}" for name, n in sorted(unwritten.items()))
+        print(
+            f"{n} verdict{'s' * (n != 1)} gave no score that can be written ({words}). PersistBench counts such "
+            "scores: where the original has them, its rates over this file will differ from those over the original."
+        )

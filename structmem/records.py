@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,9 +63,20 @@ def decoded(data: bytes, name: str) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
             f"{name} line {line}: byte 0x{data[error.start]:02x} at offset {error.start} is not {encoding};"
-            " expected UTF-8. Save the file as UTF-8; one from an older Windows program:"
-            f" iconv -f cp1252 -t utf-8 {name} > new"
+            f" expected UTF-8. Save the file as UTF-8; {_likely(data)} -t utf-8 {name} > new"
         ) from None
+
+
+def _likely(data: bytes) -> str:
+    """What bytes that are no UTF-8 may be from, and the command that reads them."""
+    kana = "[ぁ-んァ-ヺ]"
+    for encoding, signs in (("euc-jp", kana), ("cp932", f"{kana}|[一-龯]{{2}}")):  # an é before a letter is one kanji
+        try:
+            if re.search(signs, data.decode(encoding)):
+                return f"its bytes read as Japanese in {encoding}: iconv -f {encoding}"
+        except UnicodeDecodeError:
+            continue
+    return "one from an older Windows program: iconv -f cp1252"
 
 
 def records_of(text: str) -> Iterator[tuple[int, object]]:

@@ -7,10 +7,12 @@ def add_commands(command) -> None:
     """Add these commands to the command line; `command(name, do, help)` makes a parser."""
     report = command("report", _report, "build a folder of HTML from results, executed notebooks and figures")
     report.add_argument(
-        "--results", nargs="+", metavar="PATH", help="files, folders or patterns (default: data/results, else recorded)"
-    )
-    report.add_argument("--runs", metavar="DIR", help="executed notebooks (default: runs, else as shipped)")
-    report.add_argument("--figures", metavar="DIR", help="saved figures (default: figures)")
+        "--results", nargs="+", action="extend", metavar="PATH",
+        help="files, folders or patterns (default: data/results, else recorded)",
+    )  # fmt: skip
+    many = {"nargs": "+", "action": "extend", "metavar": "DIR"}
+    report.add_argument("--runs", **many, help="executed notebooks, or a sweep (default: runs, else as shipped)")
+    report.add_argument("--figures", **many, help="saved figures, or a sweep (default: figures)")
     report.add_argument(
         "--source", action="append", metavar="SOURCE",
         help="where the entries are from, repeatable (default: persistbench and examples)",
@@ -35,13 +37,16 @@ def _report(options) -> None:
         texts=not options.no_texts, reference=not options.no_reference, **more,
     )  # fmt: skip
     entries, layouts = facts["entries"], facts["entries"]["layouts"]
-    lost = sum(count for state, count in layouts.items() if state != "same")
+    lost = {
+        "unchecked": "could not be checked (imported without a hash)", "missing": "could not be rebuilt",
+        "differs": "are other than those sent",
+    }  # fmt: skip
+    words = [f"{layouts.get('same', 0)} layouts are the ones sent"]
+    words += [f"{layouts[state]} {what}" for state, what in lost.items() if state in layouts]
+    note = facts["results"][0].get("note", "")
     print(f"{Path(options.output) / 'index.html'}: open it in a browser; it loads nothing from anywhere.")
-    print(f"Results: {', '.join(one['file'] for one in facts['results'])}")
-    print(
-        f"Entries: {entries['entries']} with {entries['answers']} answers; {layouts.get('same', 0)} layouts are the "
-        f"ones sent, {lost} could not be rebuilt or checked."
-    )
+    print(f"Results: {', '.join(one['file'] for one in facts['results'])}{note and f' ({note})'}")
+    print(f"Entries: {entries['entries']} with {entries['answers']} answers; {', '.join(words)}.")
     if entries["unknown"]:
         print(f"{entries['unknown']} of them are in no source, so their texts are not shown; --source names another.")
     for source, why in entries["not_read"].items():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Iterable
-from pathlib import Path
+from urllib.parse import quote
 
 from .missing import in_words
 from .paths import package_file
@@ -25,14 +26,14 @@ PAGES = {
 
 def there(facts: dict) -> list[str]:
     """Pages that the report has."""
-    absent = {"figures.html": not facts["figures"]["files"], "reference.html": facts.get("reference") == 0}
+    absent = {"figures.html": not facts["figures"]["files"], "reference.html": not facts["reference"]}
     return [name for name in PAGES if not absent.get(name)]
 
 
 def page(title: str, body: str, current: str = "", up: str = "", shown: Iterable[str] = ()) -> bytes:
     """One page in the report's frame: policy, style, and links to the pages of `shown`; `up` leads to their folder."""
     css = "".join(package_file("report", name).read_text(encoding="utf-8") for name in ("base.css", "report.css"))
-    links = []
+    links, wide = [], ' class="wide"' if current == "tables.html" else ""
     for name, (words, _) in PAGES.items():
         if name in shown:
             here = ' aria-current="page"' if name == current else ""
@@ -42,7 +43,8 @@ def page(title: str, body: str, current: str = "", up: str = "", shown: Iterable
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta name="robots" content="noindex">\n<title>{escaped(title)} · structmem</title>\n'
-        f"<style>{css}{_code_css() if up else ''}</style>\n</head>\n<body>\n"
+        f"<style>{css}{_code_css() if up else ''}</style>\n</head>\n"
+        f"<body{wide}>\n"
         f'<nav class="top" aria-label="Report">{"".join(links)}</nav>\n<main>\n{body}\n</main>\n</body>\n</html>\n'
     ).encode("utf-8", "replace")
 
@@ -53,12 +55,19 @@ def escaped(text: object) -> str:
 
 
 def html_table(table: Table, title: str = "") -> str:
-    """A table with its caption, header cells and notes, as HTML."""
-    number = [' class="number"' if table.is_number(place) else "" for place in range(len(table.header))]
-    head = "".join(f'<th scope="col"{c}>{escaped(cell)}</th>' for cell, c in zip(table.header, number, strict=True))
-    rows = ("".join(f"<td{c}>{escaped(v)}</td>" for v, c in zip(row, number, strict=True)) for row in table.cells)
+    """A table with its caption, header cells and notes, as HTML; numbers of notes stand in the first cell of a row."""
+    marked = bool(table.notes) and table.header[-1] == "notes" and len(table.header) > 1
+    header = table.header[:-1] if marked else table.header
+    kinds = [_kind(table, place) for place in range(len(header))]
+    head = "".join(f'<th scope="col"{c}>{_breakable(cell)}</th>' for cell, c in zip(header, kinds, strict=True))
+    rows = []
+    for row in table.cells:
+        cells = [_breakable(cell) for cell in row[: len(header)]]
+        if marked and row[-1]:
+            cells[0] += f" <sup>{escaped(row[-1])}</sup>"
+        rows.append("".join(f"<td{c}>{cell}</td>" for cell, c in zip(cells, kinds, strict=True)))
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
-    body = body or f'<tr><td colspan="{len(table.header)}">(no rows)</td></tr>'
+    body = body or f'<tr><td colspan="{len(header)}">(no rows)</td></tr>'
     lines = [f"<strong>{escaped(title)}</strong>"] if title else []
     caption = "<br>".join([*lines, *map(escaped, table.caption.splitlines())])
     notes = "".join(f"<li>{escaped(note)}</li>" for note in table.notes)
@@ -67,6 +76,20 @@ def html_table(table: Table, title: str = "") -> str:
         f"<caption><div>{caption}</div></caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>\n"
         + (f'<ol class="notes">{notes}</ol>\n' if notes else "")
     )
+
+
+def _kind(table: Table, place: int) -> str:
+    if table.is_number(place):
+        return ' class="number"'
+    return ' class="text"' if any(len(row[place]) > 40 for row in table.cells) else ""
+
+
+def _breakable(cell: str) -> str:
+    """A cell whose lines may end after an underscore or a slash and before an interval, never within a number."""
+    number, bracket, interval = cell.partition(" [")
+    if bracket and interval.endswith("]"):
+        return f"<span>{escaped(number)}</span> <span>[{escaped(interval)}</span>"
+    return f"<span>{escaped(cell)}</span>" if cell[:1].isdigit() else re.sub("[_/]", r"\g<0><wbr>", escaped(cell))
 
 
 def _code_css() -> str:
@@ -86,8 +109,8 @@ def index(facts: dict) -> bytes:
     names = there(facts)
     cards = [f'<li><a href="{n}">{PAGES[n][0]}</a><p>{PAGES[n][1]}</p></li>' for n in names if n != "index.html"]
     books = [
-        f'<li><a href="notebooks/{escaped(Path(one["file"]).stem)}.html">{escaped(one["title"])}</a>'
-        f"<p>{escaped(one['file'])} · {escaped(one['state'])}</p></li>"
+        f'<li><a href="notebooks/{quote(one["page"])}">{escaped(one["title"])}</a>'
+        f"<p>{escaped(' · '.join(filter(None, (one['where'], one['file'], one['state']))))}</p></li>"
         for one in facts["notebooks"]["files"]
     ]
     entries = facts["entries"]
@@ -132,7 +155,8 @@ def _facts(values: dict) -> str:
 def _result_facts(one: dict) -> str:
     """What is known of a results file; the whole manifest on request."""
     said = one["manifest"]
-    shown = {"sha256": one.get("sha256", "several files")}
+    shown = {"From": one["note"]} if one.get("note") else {}
+    shown |= {"sha256": one.get("sha256", "several files")}
     if said is None:
         return f"<h3>{escaped(one['file'])}</h3>{_facts(shown | {'Manifest': 'none beside the file'})}"
     done = said.get("completeness") or {}

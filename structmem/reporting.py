@@ -10,11 +10,12 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from urllib.parse import quote
 
 import structmem
 
@@ -40,8 +41,8 @@ def build_report(
     folder: str | Path = "report",
     *,
     results: str | Path | Sequence[str | Path] | None = None,
-    runs: str | Path | None = None,
-    figures: str | Path | None = None,
+    runs: str | Path | Sequence[str | Path] | None = None,
+    figures: str | Path | Sequence[str | Path] | None = None,
     sources: Sequence[str | Path] = ("persistbench", "examples"),
     stores: Sequence[object] | None = None,
     texts: bool = True,
@@ -57,10 +58,11 @@ def build_report(
     folder : str or Path
     results : path, pattern or several of them, optional
         Results files as in `read_results`; default: those in ``data/results``, else the recorded ones.
-    runs : folder, optional
-        Of executed notebooks; default: ``runs``, else the notebooks as they are shipped, with their outputs.
-    figures : folder, optional
-        As `figures.save` fills it; default: ``figures``.
+    runs : folder or several of them, optional
+        Of executed notebooks, also a sweep's output folder: its cells are looked into. Default: ``runs``, else the
+        notebooks as they are shipped, with their outputs.
+    figures : folder or several of them, optional
+        As `figures.save` fills it, or a sweep's output folder; default: ``figures``.
     sources : sequence of str or Path
         Where the entries are from, as in `load_entries`; a benchmark that is not installed is said, not fatal.
     stores : sequence, optional
@@ -88,7 +90,7 @@ def build_report(
     _library("nbconvert")
     if reference:
         _library("pdoc")
-    table, files = _results(results)
+    table, files, note = _results(results)
     facts = {"made_by": MADE_BY, "made_at": datetime.now(UTC).isoformat(timespec="seconds"), "texts": texts}
     facts |= {name: value for name, value in manifest(table).items() if name in ("structmem", "python", "packages")}
     try:
@@ -97,11 +99,12 @@ def build_report(
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}).") from error
     try:
-        facts["results"] = [_about_results(file) for file in files]
-        facts["notebooks"], facts["figures"] = _notebooks(building, runs), _figures(building, figures)
-        facts["entries"] = _entries(building, table, sources, stores, texts)
-        _tables(building, table, facts)
+        facts["results"] = [_about_results(file) | ({"note": note} if note else {}) for file in files]
         facts["reference"] = _reference(building) if reference else 0
+        facts["figures"] = _figures(building, figures, facts)
+        facts["notebooks"] = _notebooks(building, runs, there(facts))
+        facts["entries"] = _entries(building, table, sources, stores, texts, there(facts))
+        _tables(building, table, facts)
         write_private(building / "index.html", index(facts))
         write_private(building / "report.json", json.dumps(facts, indent=1, ensure_ascii=False, default=str).encode())
         _put_in_place(building, folder)
@@ -142,23 +145,44 @@ def _put_in_place(building: Path, folder: Path) -> None:
 
 
 def _results(given) -> tuple:
-    """The results table, and the files it is from."""
+    """The results table, the files it is from, and what has to be said of them."""
+    note = ""
     if given is None:
         here = root() / "data" / "results"
         given = sorted([*here.glob("*.parquet"), *here.glob("*.csv")]) or "recorded"
+        if given == "recorded":
+            note = "recorded, shipped with structmem; none of your own were found in data/results"
+            if sweep := next(iter(sorted((root() / "runs").glob("*/results.parquet"))), None):
+                note += f", but in runs/{sweep.parent.name} (--results and --runs name it)"
     names, files = [given] if isinstance(given, (str, Path)) else list(given), []
     for name in names:
         if name == "recorded":
             files.append(recorded() / "results.csv")
             continue
         for place in (Path(name).expanduser(), in_project(name)):
-            found = sorted([*place.glob("*.parquet"), *place.glob("*.csv")]) if is_dir(place) else [place]
+            found = [place]
+            if is_dir(place):
+                found = sorted({*place.glob("*.parquet"), *place.glob("*.csv")} - {place / "sweep.csv"})
             if found and all(map(is_file, found)):
                 break
         else:
+            if is_dir(place):
+                raise _nothing_in(name, place, ("*.parquet", "*.csv"))
             found = [name]  # a pattern: read_results finds its files, or says that there are none
         files += found
-    return read_results(files), [Path(file) for file in files]
+    return read_results(files), [Path(file) for file in files], note
+
+
+def _nothing_in(name: object, place: Path, patterns: Sequence[str]) -> InputError:
+    """What was looked for in a folder, and where below it such files are."""
+    below = sorted({file.relative_to(place).parts[0] for p in patterns for file in place.glob(f"*/{p}")})
+    hint = f"; there are such files in {', '.join(f'{name}/{one}' for one in below[:3])}" if below else ""
+    return InputError(f"{name}: looked for {' and '.join(patterns)} there and found none{hint}.")
+
+
+def _folders(given: str | Path | Sequence[str | Path]) -> list[tuple[object, Path]]:
+    names = [given] if isinstance(given, (str, Path)) else list(given)
+    return [(name, in_project(name)) for name in dict.fromkeys(names)]
 
 
 def _about_results(file: Path) -> dict:
@@ -173,7 +197,7 @@ def _about_results(file: Path) -> dict:
     return facts | {"changed": said.get("file_sha256") != facts.get("sha256"), "manifest": said}
 
 
-def _entries(folder: Path, table, sources: Iterable, stores: Sequence | None, texts: bool) -> dict:
+def _entries(folder: Path, table, sources: Iterable, stores: Sequence | None, texts: bool, shown: Sequence) -> dict:
     entries, used, absent = [], {}, {}
     for source in sources:
         try:
@@ -184,9 +208,8 @@ def _entries(folder: Path, table, sources: Iterable, stores: Sequence | None, te
     if stores is None:
         stores = [default_store()] if is_file(default_store()) else []
         stores += [recorded()] if any(recorded().glob("*.jsonl")) else []
-    found = write_entry_browser(
-        table, entries, folder / "entries.html", stores=stores, texts=texts, home="index.html"
-    )  # fmt: skip
+    pages = {name: PAGES[name][0] for name in shown}
+    found = write_entry_browser(table, entries, folder / "entries.html", stores=stores, texts=texts, pages=pages)
     return found | {"sources": used, "not_read": absent}
 
 
@@ -222,20 +245,31 @@ def _by_type(make: Callable, rows, title: str) -> str:
 # --- notebooks ---
 
 
-def _notebooks(folder: Path, runs: str | Path | None) -> dict:
-    given = in_project(runs or "runs")
-    files = sorted(given.glob("*.ipynb")) if is_dir(given) else []
-    if runs is not None and not files:
-        raise InputError(f"{runs}: no notebooks there; expected a folder of executed notebooks.")
-    where = "runs" if runs is None else given.name
-    if not files:
-        files, where = sorted(shared("notebooks").glob("*.ipynb")), "as shipped, with the outputs they came with"
+def _notebooks(folder: Path, runs: str | Path | Sequence[str | Path] | None, shown: Sequence[str]) -> dict:
+    """The notebooks of folders and of the cells of sweeps, each on a page of its own."""
+    places, found = _folders("runs" if runs is None else runs), {}
+    patterns = ("*.ipynb", "cells/*/*.ipynb")
+    for name, place in places:
+        here = [file for p in patterns for file in sorted(place.glob(p)) if ".running-" not in file.name]
+        if runs is not None and not here:
+            raise _nothing_in(name, place, patterns)
+        for file in here:
+            parts = [place.name] if len(places) > 1 else []
+            found[file] = "/".join([*parts, file.parent.name] if file.parent != place else parts)
+    where = ", ".join(str(name) for name, _ in places)
+    if not found:
+        found = dict.fromkeys(sorted(shared("notebooks").glob("*.ipynb")), "")
+        where = "as shipped, with the outputs they came with; none of your own were found in runs"
+    pages: dict[Path, str] = {}
+    for file, place in found.items():
+        stem = "-".join(filter(None, (place.replace("/", "-"), file.stem)))
+        same = f"{stem}.html".casefold() in {other.casefold() for other in pages.values()}
+        pages[file] = f"{stem}.{len(pages)}.html" if same else f"{stem}.html"
     exporter = _library("nbconvert").HTMLExporter(template_name="basic")
-    files = [file for file in files if ".running-" not in file.name]
-    return {"from": where, "files": [_notebook(folder, file, files, exporter) for file in files]}
+    return {"from": where, "files": [_notebook(folder, file, found[file], pages, exporter, shown) for file in found]}
 
 
-def _notebook(folder: Path, file: Path, files: Iterable[Path], exporter) -> dict:
+def _notebook(folder: Path, file: Path, where: str, pages: Mapping[Path, str], exporter, shown: Sequence[str]) -> dict:
     """One notebook as a page; what ran of it."""
     notebook = read_notebook(file)
     for cell in notebook.cells:  # nothing that would need a script
@@ -248,7 +282,7 @@ def _notebook(folder: Path, file: Path, files: Iterable[Path], exporter) -> dict
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         body = exporter.from_notebook_node(notebook)[0]
-    names = {other.name for other in files}
+    beside = {other.name: page for other, page in pages.items() if other.parent == file.parent}
 
     def link(found: re.Match) -> str:
         """Between notebooks, to the other's page; out of the folder there is nothing to link to."""
@@ -256,8 +290,8 @@ def _notebook(folder: Path, file: Path, files: Iterable[Path], exporter) -> dict
         if target.startswith(("#", "http://", "https://")):
             return found[0]
         name, _, part = target.rpartition("/")[2].partition("#")
-        other = f"{Path(name).stem}.html{part and '#' + part}"
-        return f'href="{escaped(other)}"' if name in names else "data-left-out"
+        other = f"{quote(beside.get(name, ''))}{part and '#' + part}"
+        return f'href="{escaped(other)}"' if name in beside else "data-left-out"
 
     body = re.sub(r'(?<=[\s"])href="([^"]*)"', link, body)
     title = next(
@@ -265,46 +299,50 @@ def _notebook(folder: Path, file: Path, files: Iterable[Path], exporter) -> dict
     )
     state = "ran to its end" if not errors and not waiting else f"{errors} errors, {waiting} cells that did not run"
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    head = f'<p class="soft">{escaped(file.name)} · {state} · sha256 {digest[:12]}</p>'
-    shown = [name for name in PAGES if name in ("index.html", "tables.html", "entries.html")]
-    write_private(folder / "notebooks" / f"{file.stem}.html", page(title, head + body, up="../", shown=shown))
-    return {"file": file.name, "title": title, "sha256": digest, "state": state}
+    words = " · ".join(filter(None, (where, file.name, state, f"sha256 {digest[:12]}")))
+    head = f'<p class="soft">{escaped(words)}</p>'
+    write_private(folder / "notebooks" / pages[file], page(title, head + body, up="../", shown=shown))
+    return {"file": file.name, "where": where, "page": pages[file], "title": title, "sha256": digest, "state": state}
 
 
 # --- figures and reference ---
 
 
-def _figures(folder: Path, figures: str | Path | None) -> dict:
-    source = in_project(figures or "figures")
-    found = sorted(source.rglob("*.png")) if is_dir(source) else []
-    if figures is not None and not found:
-        raise InputError(f"{figures}: no PNG there; expected a folder of saved figures.")
-    parts, names = ['<h1>Figures</h1>\n<div class="figures">'], []
-    for png in found:
-        stem = png.relative_to(source).with_suffix("").as_posix()
-        names.append(stem)
+def _figures(folder: Path, figures: str | Path | Sequence[str | Path] | None, facts: dict) -> dict:
+    places, found = _folders("figures" if figures is None else figures), {}
+    for name, place in places:
+        here = sorted(place.rglob("*.png")) if is_dir(place) else []
+        if figures is not None and not here:
+            raise InputError(f"{name}: no PNG there or below; expected a folder of saved figures, or a sweep's.")
+        for png in here:
+            parts = png.relative_to(place).with_suffix("").parts
+            if parts[0] == "cells":  # of a sweep
+                parts = (parts[1], *(part for part in parts[2:] if part != "figures"))
+            stem = "/".join([place.name, *parts] if len(places) > 1 else parts)
+            found[png] = f"{stem}-{len(found)}" if stem in found.values() else stem
+    parts = ['<h1>Figures</h1>\n<div class="figures">']
+    for png, stem in found.items():
         target = folder / "figures" / f"{stem}.png"
         links = []
         for kind in ("svg", "png", "pdf", "csv"):
             if is_file(file := png.with_suffix(f".{kind}")):
                 write_private(target.with_suffix(f".{kind}"), file.read_bytes())
-                links.append(f'<a href="figures/{escaped(stem)}.{kind}">{kind.upper()}</a>')
+                links.append(f'<a href="figures/{quote(stem)}.{kind}">{kind.upper()}</a>')
         said = png.with_suffix(".txt")
         alt = said.read_text(encoding="utf-8", errors="replace").strip() if is_file(said) else ""
         shown = "svg" if is_file(png.with_suffix(".svg")) else "png"
         words = f"<details><summary>In words</summary><p>{escaped(alt)}</p></details>" if alt else ""
         parts.append(
             f'<figure id="{escaped(stem)}"><h2>{escaped(stem)}</h2>'
-            f'<img src="figures/{escaped(stem)}.{shown}" alt="{escaped(alt or "no description was saved")}"'
+            f'<img src="figures/{quote(stem)}.{shown}" alt="{escaped(alt or "no description was saved")}"'
             ' loading="lazy">'
             f"<figcaption><p>{' · '.join(links)}</p>{words}</figcaption></figure>"
         )
-    if names:
-        shown = list(PAGES)
-        write_private(
-            folder / "figures.html", page("Figures", "\n".join([*parts, "</div>"]), "figures.html", shown=shown)
-        )
-    return {"from": source.name, "files": names}
+    made = {"from": ", ".join(str(name) for name, _ in places), "files": list(found.values())}
+    if found:
+        body, shown = "\n".join([*parts, "</div>"]), there(facts | {"figures": made})
+        write_private(folder / "figures.html", page("Figures", body, "figures.html", shown=shown))
+    return made
 
 
 def _reference(folder: Path) -> int:

@@ -94,7 +94,10 @@ def check_file(where: str, read_only: bool) -> None:
     """Make a new store's file, for its owner only, and refuse what is no SQLite file."""
     path = Path(where)
     if read_only and not is_file(path):
-        raise StoreError(f"There is no store of calls at {path}; run once with offline=False, or give another store.")
+        raise StoreError(
+            f"There is no store of calls at {path}; the first run that asks a model makes it. Or name another "
+            "(--store PATH, or STRUCTMEM_STORE)."
+        )
     try:
         if not read_only and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)

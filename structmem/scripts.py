@@ -9,13 +9,6 @@ from functools import lru_cache
 
 from .sorters import EMBEDDING
 
-# What to do about it, in the words that every message ends with.
-_INSTEAD = (
-    "name a language model as the structurer (structurer='openai/…'), an embedding model of a provider "
-    "(structurer='embedding:openai/text-embedding-3-small'), or the offline structurer='embedding:multilingual' "
-    "(pip install 'structmem[multilingual]')"
-)
-
 
 @lru_cache(maxsize=16384)
 def _latin(char: str) -> bool | None:
@@ -45,7 +38,7 @@ def mostly_outside_latin(text: str) -> bool:
 
 
 def script_remark(texts: Iterable[str], structurer: object = EMBEDDING) -> str | None:
-    """What to know, in one sentence, when the default structurer sorts texts that it cannot read; else None.
+    """What to know, in two short sentences, when the default structurer sorts texts that it cannot read; else None.
 
     Parameters
     ----------
@@ -61,8 +54,8 @@ def script_remark(texts: Iterable[str], structurer: object = EMBEDDING) -> str |
     if not n:
         return None
     return (
-        f"{n} of {len(different)} texts are mostly outside Latin script. Structurer 'embedding' (WordLlama, made for "
-        f"English) puts most of such texts into a wrong domain: {_INSTEAD}."
+        f"{n} of {len(different)} texts are mostly outside Latin script; structurer 'embedding' reads English and "
+        "sorts most of them wrongly. Choose structurer='embedding:multilingual' or a model ('openai/…')."
     )
 
 

@@ -103,11 +103,12 @@ def _prompt(line: int, record: object, memories: Sequence[Memory] | None) -> Pro
     else:
         turns = record["messages"]
     if not isinstance(turns, list) or not turns:
-        raise InputError(f"'messages' is {turns!r:.40}; expected a list of chat messages.")
+        raise InputError(f"'messages' is {'[]' if turns == [] else 'no list'}; expected a list of chat messages.")
     for place, turn in enumerate(turns, 1):
         what = f"'messages' item {place}" if "messages" in record else "'query'"
         if not isinstance(turn, dict) or turn.get("role") not in _ROLES:
-            raise InputError(f"{what} is {turn!r:.60}; expected 'content' and a 'role' among {list(_ROLES)}.")
+            found = f"has the role {turn.get('role')!r:.20}" if isinstance(turn, dict) else "is no object"
+            raise InputError(f"{what} {found}; expected 'content' and a 'role' among {list(_ROLES)}.")
         content = turn.get("content")
         if isinstance(content, NotJson) or (found := _text_problem(content)):
             raise InputError(f"{what} is {'no JSON' if isinstance(content, NotJson) else found}; expected text.")

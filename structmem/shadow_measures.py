@@ -47,7 +47,7 @@ def numbers(rows: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per measure (input tokens, output tokens, latency): ``flat``, ``structured``: medians over the ``n``
+        One row per measure (input tokens, output tokens, latency): ``flat``, ``structured``: means over the ``n``
         prompts for which both are known (a prompt's value is the mean over its generations); ``difference``, the mean
         of structured − flat; ``low``, ``high``: its 95 % t interval, for input tokens over memory sets, since prompts
         with the same memories differ by the same tokens, else over prompts; ``n_left_out``: prompts without both, or,
@@ -84,7 +84,7 @@ def _number(wide: pd.DataFrame, name: str) -> dict:
     one = "one memory set: its own difference" if of_sets else "fewer than two prompts"
     reason = "" if not np.isnan(low) else one if of_sets or len(difference) < 2 else "all differences are equal"
     return {
-        "measure": _NUMBERS[name], "flat": each[FLAT].median(), "structured": each[STRUCTURED].median(),
+        "measure": _NUMBERS[name], "flat": each[FLAT].mean(), "structured": each[STRUCTURED].mean(),
         "difference": difference.mean() if len(difference) else nan, "low": low, "high": high, "n": len(difference),
         "n_left_out": wide.index.get_level_values("line").nunique() - len(difference),
         "reason": reason if len(difference) else "not known of any prompt",
@@ -152,7 +152,7 @@ def report(rows: pd.DataFrame, setting: Setting) -> Iterator[str]:
         notes += [f"{cut} cut at the token limit"] if cut else []
         yield f"{words[arm]}: {answered} of {asked} answers{': ' if notes else ''}{'; '.join(notes)}"
     yield ""
-    yield f"{'':<24}{'flat':>9}{name[:11]:>12}  mean difference, 95 % interval"
+    yield f"{'':<24}{'flat':>9}{name[:11]:>12}  difference, 95 % interval"
     for row in numbers(rows).to_dict("records"):
         yield _line(row)
     if same := rows.loc[rows["same_prompt"], "line"].nunique():
@@ -170,7 +170,7 @@ def _name(model: object) -> str:
 
 def _line(row: dict) -> str:
     digits = 2 if row["measure"].startswith("latency") else 1
-    label = f"{row['measure']} (median)"
+    label = f"{row['measure']} (mean)"
     if not row["n"]:
         return f"{label:<24}{row['reason']}"
     interval = row["reason"] or f"[{row['low']:+,.{digits}f}, {row['high']:+,.{digits}f}]"

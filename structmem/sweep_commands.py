@@ -9,7 +9,11 @@ from pathlib import Path
 def add_commands(command) -> None:
     """Add these commands to the command line; `command(name, do, help)` makes a parser."""
     sweep = command("sweep", _sweep, "run a notebook over a grid of parameters")
-    sweep.add_argument("file", metavar="SWEEP.yaml", help="notebook, output, parameters, grid, cells, exclude")
+    sweep.add_argument(
+        "file",
+        metavar="SWEEP.yaml",
+        help="notebook, output (from the project folder, or absolute), parameters, grid, cells, exclude",
+    )
     sweep.add_argument("--jobs", type=_jobs, default=1, metavar="N", help="notebooks at once on this machine (1)")
     sweep.add_argument(
         "--scheduler", metavar="ADDRESS", help="run on a Dask cluster you trust, such as tcp://HOST:8786"
@@ -43,6 +47,9 @@ def _sweep(options) -> int:
     finished = {name for name, found in outcomes.items() if found["status"] == "finished"}
     todo = [cell for cell in sweep.cells if options.again or cell.name not in finished]
     print(f"{sweep.notebook}: {len(sweep.cells)} cells, {len(finished)} finished, {len(todo)} to run.")
+    print(f"Output: {sweep.output.absolute()}")
+    if sweep.stores == {"recorded"}:
+        print("Calls are replayed from the recorded store: no model is asked.")
     if options.dry_run:
         for cell in sweep.cells:
             print(f"  {(outcomes.get(cell.name) or {'status': 'waiting'})['status']:<11}{cell.name}")

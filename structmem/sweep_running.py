@@ -60,7 +60,8 @@ def run_sweep(
         if (began := time.monotonic()) >= again_at:
             write_table(sweep, outcomes)
             again_at = time.monotonic() + 20 * (time.monotonic() - began)  # thousands of cells: 5 % of the time
-        say(f"[{number}/{len(todo)}] {found['status']} in {found['seconds']:.1f} s: {cell.name}{_why(found)}")
+        short = f" ({found['exception']})" if found["status"] == "failed" else ""  # the whole of it at the end
+        say(f"[{number}/{len(todo)}] {found['status']} in {found['seconds']:.1f} s: {cell.name}{short}")
 
     with _alone(sweep.output):
         write_table(sweep, outcomes)

@@ -85,6 +85,13 @@ class Trace:
         self._word = max(words, key=len, default="")
         self._form_of = re.compile(f"{_edge(self.form[0], '<')}{re.escape(self.form)}{_edge(self.form[-1], '')}")
 
+    @property
+    def is_short(self) -> bool:
+        """Whether it is one word or fewer than 12 characters (6 in scripts without spaces), as many texts may hold."""
+        if re.search(f"[{_UNSPACED}]", self.form):
+            return len(self.form) < 6
+        return len(self.form) < 12 or " " not in self.form
+
     def is_of(self, memory: Memory) -> bool:
         """Whether the text is this memory's."""
         return canonical(memory.text) == self.form

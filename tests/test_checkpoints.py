@@ -249,6 +249,14 @@ def test_one_written_as_persistbench_would_have_made_it_names_no_template(tmp_pa
     assert again["metadata"] == content["metadata"] | {"concurrency": 1, "generations": 2}
 
 
+def test_scores_that_cannot_be_written_are_counted(tmp_path):
+    made = [generation(0, 9), generation(1, 0), generation(2, 2.5), generation(3, None), generation(4, 3)]
+    made.append(generation(5, 4, error="Judgment error: x"))
+    imported = import_results(written(tmp_path, checkpoint({CROSS[0]: {"m1": made}}))).results
+    said = write_checkpoint(imported, tmp_path / "again.json")
+    assert said["unwritten"] == {"out_of_range": 2, "not_an_integer": 1} and said["scored"] == 1
+
+
 @pytest.mark.parametrize(
     ("change", "where", "message"),
     [

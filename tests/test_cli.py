@@ -146,7 +146,6 @@ def test_help_imports_nothing_heavy():
         (b'[2024] moved to Oslo\n"Dune" is a favourite\n', ["[2024] moved to Oslo", '"Dune" is a favourite']),
         (b"1984\n", ["1984"]),
         ("Prüft alles\r\n\r\nläuft\r\n".encode("utf-16"), ["Prüft alles", "läuft"]),
-        (b"\xef\xbb\xbf[]", []),
     ],
 )
 def test_lines_that_only_look_like_json_are_memories(tmp_path, data, memories):

@@ -349,6 +349,15 @@ def test_differences_are_marked_against_the_layout_chosen(page):
     assert [label.split("\n")[0].rstrip("0123456789") for label in labels] == [child.label for child in fixed.children]
     page.select_option("select[name=base]", "fixed (embedding), stub/one")
     assert "The layout compared with" in page.locator(".arm").nth(1).locator("header").inner_text()
+    page.locator("#picks label", has_text="flat, stub/two").locator("input").check()
+    heads = [header for header in page.locator(".arm header").all_inner_texts() if "layout" in header]
+    assert sum("The layout compared with" in header for header in heads) == 1
+    page.select_option("select[name=base]", "flat, stub/two")
+    heads = page.locator(".arm header").all_inner_texts()
+    assert sum("The layout compared with" in header for header in heads) == 1
+    assert "The same layout as flat, stub/two" in heads[0] and "compared" not in heads[0]
+    page.locator("#picks label", has_text="flat, stub/two").locator("input").uncheck()
+    page.select_option("select[name=base]", "fixed (embedding), stub/one")
     under = page.locator(".arm").nth(0).locator(".was").all_inner_texts()
     assert under == [f"was under {path[0]}" for m in ENTRIES[0].memories for path, n in fixed.walk() if m in n.memories]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from structmem import local
+from structmem.errors import InputError
 from structmem.memorybook import MemoryBook
 from structmem.renderers import render
 from structmem.transport import load_litellm
@@ -117,11 +118,23 @@ def test_what_the_chat_prints_and_keeps(captured):
     begin, rest = said.split("</memories>\n")
     assert begin == "remembered as 1\nremembered as 2\n" + str(sorted_book().context()).removesuffix("</memories>")
     lines = rest.splitlines()
-    assert lines[0] == "answer 1" and "holds none with the id or the exact text '9'" in lines[1]
-    assert lines[2:4] == ["forgot 1", "answer 2"] and "blank" in lines[4] and len(lines) == 5
+    assert lines[:2] == [f"1: {TABLET}", f"2: {DEBT}"]
+    assert lines[2] == "answer 1" and "holds none with the id or the exact text '9'" in lines[3]
+    assert lines[4:6] == ["forgot 1", "answer 2"] and "blank" in lines[6] and len(lines) == 7
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     book = MemoryBook.load(path)
     assert [(m.text, m.source) for m in book.memories] == [(TABLET, "chat")] and book.version == 3
+
+
+def test_a_model_that_cannot_be_called_is_told_in_a_line(chat, tmp_path, monkeypatch, capfd):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for model, said in (("nosuch", "LLM Provider NOT provided"), ("openai/gpt-4o-mini", "api_key")):
+        (line,) = printed(chat.chat, model, tmp_path / "b.json", lines="Hello.\n").splitlines()
+        assert said in line
+    assert "".join(capfd.readouterr()) == ""  # no notice of litellm's
+    with pytest.raises(InputError, match="provider of 'multi' is not known"):
+        MemoryBook(structurer="embedding:multi")
+    MemoryBook(structurer="hosted_vllm/any"), MemoryBook(structurer="openai/gpt-4o-mini")
 
 
 def test_the_built_in_model_answers(chat, built_in, tmp_path):
@@ -154,7 +167,7 @@ def test_a_book_follows_what_mem0_lists(chat):
 
     book = follow(MemoryBook(), {"results": [item(1, TABLET), item(2, DEBT)]})
     told = [(m.id, m.source, m.date[:10]) for m in book.memories]
-    assert told == [("m1", "mem0", "2026-11-30"), ("m2", "mem0", "2026-11-30")]
+    assert told == [("m1", "mem0:m1", "2026-11-30"), ("m2", "mem0:m2", "2026-11-30")]
     assert book.context(60).text == sorted_book().context().text
     follow(book, [item(2, "The user has no debts.", score=0.7)])  # a bare list, changed and shorter
     assert [m.text for m in book.memories] == ["The user has no debts."] and TABLET not in str(book.context(60))

@@ -210,7 +210,10 @@ def test_only_whole_memories_are_found(project):
         find_memory("Likes tea", Place(), look_through=False).held.elsewhere == len(keys("data/store.sqlite")) - 4
     )  # 4 lone embeddings
     everything = Place(parts=True)
-    forget_memory(find_memory("Likes tea", everything), everything)
+    for short in ("tea", "Likes tea", "quibbleflaxed", "猫が好き"):
+        with pytest.raises(InputError, match="too short"):
+            find_memory(short, everything)
+    forget_memory(find_memory("Likes tea with", everything), everything)
     assert len(keys("data/store.sqlite")) == 4
 
 
@@ -296,7 +299,7 @@ def test_a_busy_store_is_left_alone_and_a_late_reader_is_named(project, monkeypa
         with pytest.raises(StoreError, match=r"log beside it still holds .* same command again"):
             forget_memory(found, Place())
         other.execute("COMMIT")
-    assert cli.main(["forget", "--yes", SECRET]) == 0
+    assert cli.main(["forget", "--yes", SECRET]) == 1  # nothing more was found, and the log was emptied
     assert holding(project) == []
 
 
@@ -320,7 +323,7 @@ def test_a_book_loses_the_memory_and_names_made_from_it(project, kind):
 
     path = saved_book(project / "book.json", kind)
     place = Place(books=(path,))
-    assert memory_text("7", place) == memory_text("mem0:abc", place) == SECRET
+    assert memory_text("7", place) == memory_text("mem0:abc", place) == memory_text("abc", place) == SECRET
     found = find_memory(SECRET, place)
     assert found.books == {path: 1}
     forget_memory(found, place)
@@ -344,6 +347,49 @@ def test_an_id_is_looked_up_and_never_taken_for_a_text(project, tmp_path):
         memory_text("entry-0123456789ab:1", Place())
     with pytest.raises(InputError, match="blank"):
         memory_text(" \n", Place())
+    for unknown in ("2", "mem0:a1"):
+        with pytest.raises(InputError, match=f"^No book was given .* id or source '{unknown}'"):
+            memory_text(unknown, Place())
+        assert memory_text(unknown, Place(), typed=False) == unknown
+    assert memory_text("vegetarian", Place()) == "vegetarian"
+
+
+def test_an_id_that_is_gone_is_no_text(project, capsys):
+    book = saved_book(project / "book.json")
+    command = ["forget", "--yes", "--book", str(book), "abc"]
+    assert cli.main(command) == 0
+    assert "stop it, or let it load the file again" in capsys.readouterr().out
+    before = bytes_of(project)
+    for flags in ([], ["--parts"]):
+        assert cli.main([*command, *flags]) == 2
+        assert "book.json has no memory with the id or source 'abc'" in capsys.readouterr().err
+    assert bytes_of(project) == before
+    assert memory_text("猫が好き", Place(books=(book,))) == "猫が好き"
+
+
+def test_an_id_of_another_store_is_its_name_with_the_id_or_the_id_alone(tmp_path):
+    from structmem.memorybook import MemoryBook
+
+    path = tmp_path / "b.json"
+    MemoryBook(
+        [Memory("a2", "One.", source="mem0"), Memory("2", "Two.", source="mem0"), Memory("3", "Three.", source="x:a2")],
+        "flat",
+    ).save(path)
+    place = Place(books=(path,))
+    assert memory_text("mem0:a2", place) == memory_text("a2", place) == "One."
+    assert memory_text("x:a2", place) == "Three."
+    with pytest.raises(InputError, match="'mem0' names 2 memories of the books, with the ids 'a2', '2'"):
+        memory_text("mem0", place)
+
+
+def test_a_place_without_a_store_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("STRUCTMEM_STORE", raising=False)
+    for flag in ("--dry-run", "--yes"):
+        assert cli.main(["forget", flag, SECRET]) == 1
+        out = capsys.readouterr().out
+        assert f"There is no store here: {tmp_path.resolve() / 'data' / 'store.sqlite'}" in out
+        assert "What is left" not in out and "Take it out" not in out
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,9 @@ def test_the_commands_write_results_with_their_origin_and_a_checkpoint_back(tmp_
     assert read_results(out)["score"].tolist()[0] == 3
     assert main(["import", str(path), "-o", str(out)]) == 2 and "is there already" in capsys.readouterr().err
     assert main(["export", str(out), str(tmp_path / "back.json"), "--where", "structure=flat"]) == 0
-    assert "PersistBench itself was not run on it" in capsys.readouterr().out
+    out_text = capsys.readouterr().out
+    assert "PersistBench itself was not run on it" in out_text
+    assert "1 verdict gave no score that can be written (not_an_integer 1)" in out_text
     left, right = (import_results(file).results for file in (path, tmp_path / "back.json"))
     lost = ["run_id", "judge_reasoning"]  # of a verdict that was no score
     pd.testing.assert_frame_equal(left.drop(columns=lost), right.drop(columns=lost))

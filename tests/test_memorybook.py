@@ -18,10 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from structmem import bookfiles, bookstate, llm
+from structmem import bookfiles, bookstate, llm, transport
 from structmem.additions import add_memory
+from structmem.bookchecks import told
 from structmem.data import Memory
-from structmem.errors import InputError
+from structmem.errors import InputError, SetupError, SortingFailed
 from structmem.llm import Client
 from structmem.memorybook import STRUCTURES, MemoryBook
 from structmem.renderers import RENDERERS, parse_context, render
@@ -75,6 +76,18 @@ def clock(monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(bookstate, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_litellm():
+    """Its import takes seconds; tests of the examples ask the real one."""
+
+    def unknown(model):
+        raise ValueError(model)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transport, "load_litellm", lambda: SimpleNamespace(get_llm_provider=unknown))
+        yield
 
 
 def texts_in(context):
@@ -290,16 +303,72 @@ def test_a_structurer_that_never_worked_leaves_a_list_and_is_asked_ever_more_sel
 
 
 def test_a_reply_without_a_place_is_a_result_until_all_are_sorted_anew():
-    model = Model("nowhere")
+    model = Model("none")  # its own decision
     book = book_of(model, retries=0)
     context = book.context()
     assert context.status == "fresh" and context.n_unclassified == 3
-    assert "not on the list" in book.node.children[0].note
+    assert "named no domain" in book.node.children[0].note
+    said = "3 of 3 memories could not be sorted and stand under unclassified (resort asks again)"
+    assert context.reason == f"{said}." and book.problems == [said] and book.context() and model.calls == 1
     model.label = "cats"
     version = book.version
     book.resort()
     assert book.context().n_unclassified == 0 and groups(book.node) == {"cats": ["1", "2", "3"]}
     assert book.version == version + 1
+
+
+def test_answers_of_no_use_are_a_failure_that_is_seen_and_tried_again(clock):
+    model = Model("nowhere")
+    book = book_of(model, retries=0)
+    pauses = []
+    for _ in range(4):
+        context = book.context()
+        assert context.status == "flat" and context.n_unclassified == 3
+        assert "3 of 3 memories could not be sorted: no answer of the structurer was usable" in context.reason
+        pauses.append(book._state.retry_at - clock[0])
+        clock[0] = book._state.retry_at
+    assert pauses == [1, 2, 4, 8] and model.calls == 4 and len(book.problems) == 1
+    model.label = "boats"
+    assert book.context().status == "fresh" and not book.context().reason
+    model.label = "nowhere"
+    useless = book.add_memory(TEXTS[3])
+    assert book.context().status == "last_good" and groups(book.node)[UNCLASSIFIED] == [useless.id]
+    late = book.add_memory(TEXTS[4])
+    clock[0] += 1
+    assert book.context().n_unclassified == 2
+    model.label, clock[0] = "boats", clock[0] + 2  # the other one first
+    assert book.context().status == "fresh" and groups(book.node)["boats"][3:] == [late.id, useless.id]
+
+
+def test_those_without_a_place_are_told_beside_the_others():
+    async def some(messages):
+        return {"text": '{"assignments": {"1": "boats", "2": "nowhere"}}'}
+
+    book = MemoryBook(TEXTS[:2], structurer="a/model", ask=some, taxonomy=ABC, retries=0)
+    context = book.context(LONG)
+    assert (context.status, context.n_unclassified) == ("fresh", 1) and "1 of 2 memories could" in context.reason
+    assert "1 of 2 memories could not be sorted" in book.problems[0] and TEXTS[1] not in str(book.problems)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError(f"down: {TEXTS[0]}"), "RuntimeError"),
+        (
+            SortingFailed(f"The structurer gave no reply (error): KeyError: {TEXTS[0]} Calls are kept; run again."),
+            "SortingFailed: The structurer gave no reply (error): KeyError",
+        ),
+        (
+            SetupError(f"'a/b' cannot be called (role classifier): AuthError (HTTP 401): {TEXTS[0]} Check it."),
+            "SetupError: 'a/b' cannot be called (role classifier): AuthError (HTTP 401)",
+        ),
+        (SetupError("'a/b' needs a key: set A_KEY."), "SetupError: 'a/b' needs a key: set A_KEY"),
+        (SetupError(f"No: {TEXTS[0][9:25]}"), "SetupError"),
+        (InputError("It must return a text, got 'allergy'."), "InputError: It must return a text"),
+    ],
+)  # fmt: skip
+def test_errors_are_told_without_memories(error, said):
+    assert told(error, [Memory("1", TEXTS[0])]) == said
 
 
 def test_resort_keeps_the_last_partition_until_it_is_done():
@@ -332,7 +401,7 @@ def test_a_removed_memory_never_comes_back_also_when_it_was_being_sorted():
 
 
 def test_notes_and_problems_forget_a_removed_memory():
-    book = book_of(Model("nowhere"), retries=0)
+    book = book_of(Model("none"), retries=0)
     book.context()
     book._state.problems.append(f"ValueError: {TEXTS[1][:30]}…")  # a piece of it is enough
     book.remove("2")
@@ -374,6 +443,8 @@ def test_what_is_unknown_is_said_with_what_is_like_it():
     book = MemoryBook(TEXTS[:3])
     with pytest.raises(InputError, match=r"book of 3 memories holds none .*'The user is maried.*near: '2'\.$"):
         book.remove("The user is maried to Robin")  # an id and no text: errors end up in logs
+    with pytest.raises(InputError, match=r"near: '3'\.$"):
+        book.remove("Credit card")  # a part of it
     with pytest.raises(InputError, match="nothing in it is like that"):
         MemoryBook().remove("1")
     assert len(book) == 3 and book.version == 0
@@ -618,7 +689,9 @@ def test_no_damage_makes_anything_but_a_book_or_a_sentence(data):
         ({"structurer": "self"}, "structurer must be"),
         ({"structurer": ""}, "structurer must be"),
         ({"structurer": "embedding:"}, "structurer must be"),
+        ({"structurer": "embedding:multi"}, "the provider of 'multi' is not known"),
         ({"ask": print}, "name the model"),
+        ({"structurer": lambda messages: ""}, "no lasting name"),
         ({"structurer": "a/b", "ask": 3}, "ask must be"),
         ({"model_options": {"api_base": "http://127.0.0.1:1"}}, "name the model"),
         ({"structurer": "a/b", "model_options": 3}, "model_options must be"),
@@ -670,6 +743,7 @@ def test_a_function_that_sorted_is_to_be_given_again():
     def sorter(messages):
         return Model("health")(messages)
 
+    sorter.model_id = "test/health"
     book = MemoryBook(TEXTS[:2], structurer=sorter, ask=Model("health"))
     book.context(LONG)
     with pytest.raises(InputError, match="sorted by a function"):

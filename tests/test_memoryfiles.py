@@ -208,6 +208,26 @@ def items(*texts: str) -> list[tuple]:
     return lines(*((text, number) for number, text in enumerate(texts, start=1)), what="item")
 
 
+OBJECTS = [
+    {"text": "a", "created_at": "2026-01-02T03:04:05Z", "metadata": {"x": 1}, "user": "ada"},
+    {"text": "b", "source": "me", "updated_at": "2026-03-04", "category": "food", "tags": [], "user_id": "ada"},
+]
+JAPANESE = "■仕事\n①東京で働く\n(1) 猫\n（2）犬\n1)鳥\n【健康】\n・薬を飲む\n1.5倍\n■よく走る。\n【無】\n"
+JAPANESE_READ = [
+    ("東京で働く", "file line 2 under 仕事", None),
+    ("猫", "file line 3 under 仕事", None),
+    ("犬", "file line 4 under 仕事", None),
+    ("鳥", "file line 5 under 仕事", None),
+    ("薬を飲む", "file line 7 under 健康", None),
+    ("1.5倍", "file line 8 under 健康", None),
+    ("■よく走る。", "file line 9 under 健康", None),
+]
+QUOTES_READ = [
+    ("tea", "file line 2 under Likes", None),
+    ("green", "file line 3 under Likes", None),
+    ("Rows.", "file line 5", None),
+    (">5 km a day", "file line 6", None),
+]
 # Name, content, rows of (text, source, date), what is said (None: nothing).
 SHAPES = [
     ("markdown", MARKDOWN, MARKDOWN_READ, None),
@@ -218,8 +238,15 @@ SHAPES = [
     ("lines of objects", '{"text": "a", "source": "me", "date": "spring"}\n{"text": "b"}',
      [("a", "me", "spring"), ("b", "file item 2", None)], None),
     ("quotes that are no JSON", '"Dune" is read\n"x"', lines(('"Dune" is read', 1), ('"x"', 2)), None),
-    ("an empty list", "[]", [], None),
-    ("an empty file", " \n", [], "the file is empty"),
+    ("objects with more fields", OBJECTS, [("a", "file item 1", "2026-01-02"), ("b", "me", "2026-03-04")],
+     "2 memories; other fields are not read: metadata, category"),
+    ("an empty list", "[]", [], "0 memories; the file holds no memories"),
+    ("an empty file", " \n", [], "0 memories; the file holds no memories"),
+    ("an empty page", {"results": []}, [], "0 memories; the file holds no memories"),
+    ("Japanese marks", JAPANESE, JAPANESE_READ, r"1 left out: heading with nothing below it \(1\)"),
+    ("quotes", "> Likes:\n> - tea\n>   - green\n>\n>> Rows.\n>5 km a day", QUOTES_READ, None),
+    ("prose with commas", "Tea, text, memory\nfact, content, jam\n", lines(("Tea, text, memory", 1),
+     ("fact, content, jam", 2)), None),
     ("mem0 list", {"count": 4, "next": None, "previous": None, "results": MEM0_ITEMS}, MEM0_READ, None),
     ("mem0 bare", MEM0_ITEMS, MEM0_READ, None),
     ("mem0 lines", "\n".join(map(json.dumps, MEM0_ITEMS)), MEM0_READ, None),
@@ -328,10 +355,20 @@ TWO = {
     "langgraph": (
         [item("k", {"content": t}, *n)
          for t, *n in (("a", "memories", "ada"), ("b", "memories", "bo"), ("c", "own", "bo"))],
-        {"memories/ada": ["a"], "memories/bo": ["b"], "bo": ["b", "c"], "ada": ["a"]},
+        {"memories/ada": ["a"], "memories/bo": ["b"], "own": ["c"], "ada": ["a"]},
     ),
     "langgraph with slashes": (
         [item("k", {"content": t}, *n) for t, *n in (("a", "x/y"), ("b", "x", "y"))], {"x/y": ["b"], "x%2Fy": ["a"]}),
+    "langgraph by user first": (
+        [item("k", {"content": t}, *n)
+         for t, *n in (("a", "robin", "memories"), ("b", "robin", "prefs"), ("c", "sam", "memories"))],
+        {"robin": ["a", "b"], "sam": ["c"], "robin/prefs": ["b"]},
+    ),
+    "langgraph in strings": (
+        [item("k", {"content": t}) | {"namespace": n} for t, n in (("a", "memories/ada"), ("b", "memories/bo"))],
+        {"ada": ["a"], "memories/bo": ["b"]},
+    ),
+    "objects": ([{"text": "a", "user_id": "u"}, {"text": "b"}], {"u": ["a"], "": ["b"]}),
     "numbers for names": ([mem0("1", "a", user_id=1), mem0("2", "b", user_id=2)], {"1": ["a"], "2": ["b"]}),
     "pages": ([{"user": "ada", "memories": ["a"]}, {"user_id": 7, "memories": ["b"]}], {"ada": ["a"], "7": ["b"]}),
     "zep of numbers": ([fact("1", "a", user_id=1), fact("2", "b", user_id=2)], {"1": ["a"], "2": ["b"]}),
@@ -365,6 +402,13 @@ def test_a_part_of_the_namespace_that_all_share_names_nobody(tmp_path):
     content = [item("k", {"content": user}, "memories", user) for user in ("ada", "bo")]
     with pytest.raises(InputError, match=r"'memories/ada', 'memories/bo'\], got 'memories'"):
         read(tmp_path, content, user="memories")
+    both = [item("k", {"content": "a"}, "robin", part) for part in ("memories", "prefs")]
+    found = read(tmp_path, both, user="robin")
+    assert len(found.memories) == 2 and "2 namespaces were read: robin/memories, robin/prefs" in found.said
+    other = [*both, item("k", {"content": "a"}, "sam", "memories"), item("k", {"content": "a"}, "sam", "prefs")]
+    for shared in ("memories", "prefs"):
+        with pytest.raises(InputError, match=f"got '{shared}'"):
+            read(tmp_path, other, user=shared)
 
 
 def test_a_user_is_named_only_where_the_file_names_users(tmp_path):
@@ -392,6 +436,14 @@ REFUSED = [
     ("conversations of Claude", [{"uuid": "u", "chat_messages": []}], "seems to be an export of Claude conversations"),
     ("a zip archive", b"PK\x03\x04" + bytes(30), "zip archive"),
     ("legacy bytes", "Café".encode("cp1252"), "byte 0xe9 .* expected UTF-8"),
+    ("Shift_JIS", "犬が好き\n".encode("cp932"), "read as Japanese in cp932: iconv -f cp932 -t utf-8 file > new"),
+    ("Shift_JIS of kanji", "東京在住\n".encode("cp932"), "iconv -f cp932"),
+    ("EUC-JP", "犬が好き\n".encode("euc_jp"), "read as Japanese in euc-jp: iconv -f euc-jp -t utf-8 file > new"),
+    ("French", "créé par été\n".encode("cp1252"), "older Windows program: iconv -f cp1252"),
+    ("CSV", 'id,memory,user_id\n1,"Tea, green",ada\n2,Rows,bo\n', r"looks like a table \(columns id, memory, user_id"),
+    ("CSV without quotes", ",user_id,text\n1,ada,Tea, green\n2,bo,Rows\n3,bo,Sails\n", "looks like a table"),
+    ("TSV", "text\tuser\r\nTea\tada\r\nRows\t\r\n", "looks like a table .*JSON lines"),
+    ("an older Letta file", {"core_memory": [], "messages": []}, "seems to be an older Letta agent file; nothing"),
     ("nulls", "a\x00b", "null characters"),
     ("a partition", {"label": "", "memories": [], "children": [{"label": "x"}]}, "seems to be a partition"),
     ("rich text", "{\\rtf1 a}", "rich text document; save it as plain text"),

@@ -280,8 +280,30 @@ def test_results_beside_a_run_are_checked(project):
     assert "manifest" in notebooks.check_run(path)[0]
 
 
+def test_a_sweep_and_a_folder_of_sweeps_are_checked_with_their_cells(tmp_path):
+    for name, statuses in (("good", ["finished"]), ("bad", ["finished", "failed"])):
+        cell = tmp_path / name / "cells" / "x=1"
+        cell.mkdir(parents=True)
+        run = write(cell / "a.ipynb")
+        book = nbformat.read(run, as_version=4)
+        for one in book.cells:
+            one.execution_count = 1
+        nbformat.write(book, run)
+        table = "".join(f"x={n},{status}\n" for n, status in enumerate(statuses, 1))
+        (tmp_path / name / "sweep.csv").write_text(f"cell,status\n{table}")
+    write(tmp_path / "good" / "cells" / "x=7" / "a.unfinished.ipynb")  # of an earlier grid
+    assert notebooks.check_run(tmp_path / "good") == []
+    said = "sweep.csv: 1 of 2 cells not finished (1 failed)."
+    assert notebooks.check_run(tmp_path) == [f"bad: {said}"]
+    (tmp_path / "bad" / "cells" / "x=1" / "results.parquet").write_bytes(b"")
+    (tmp_path / "bad" / "cells" / "x=1" / "a.ipynb").unlink()
+    said = "sweep.csv: 2 of 2 cells not finished (1 without its notebook, 1 failed)."
+    first, second = notebooks.check_run(tmp_path / "bad")
+    assert first == said and second.startswith("cells/x=1: ") and "results.parquet" in second
+
+
 def test_nothing_to_check_is_said(tmp_path):
-    with pytest.raises(InputError, match="neither a notebook nor a results file"):
+    with pytest.raises(InputError, match="neither a notebook, a results file nor"):
         notebooks.check_run(tmp_path)
 
 

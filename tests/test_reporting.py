@@ -19,7 +19,7 @@ from structmem.data import load_entries
 from structmem.errors import InputError
 from structmem.experiment import run
 from structmem.report_pages import html_table
-from structmem.reporting import MADE_BY, build_report
+from structmem.reporting import MADE_BY, _results, build_report
 from structmem.results import write_results
 from structmem.tables import show
 from tests.test_entry_browser import CHROMIUM, QUIET
@@ -168,12 +168,17 @@ def test_tables_hold_the_cells_of_show_with_notes_and_captions(project):
     cells = Page(folder / "out" / "tables.html").cells
     rows = results[results["failure_type"] == "cross_domain"]
     for table in (show(structmem.rates(rows)), show(structmem.paired_differences(rows))):
-        flat = [*table.header, *(cell for row in table.cells for cell in row)]
+        header, body = table.header, table.cells
+        if header[-1] == "notes":  # their numbers stand in the first cell
+            header, body = header[:-1], [[f"{row[0]} {row[-1]}".strip(), *row[1:-1]] for row in body]
+        flat = [*header, *(cell for row in body for cell in row)]
         assert any(cells[at : at + len(flat)] == flat for at in range(len(cells)))
     text = (folder / "out" / "tables.html").read_text()
     assert "<caption><div><strong>Failure rates: cross_domain</strong>" in text and "100.0 %" in text
     evil = html_table(show(pd.DataFrame({EVIL: [EVIL], "reason": [EVIL]})), EVIL)
     assert "<img" not in evil and evil.count("&lt;img") == 5
+    noted = html_table(show(pd.DataFrame({"arm": ["a", "b_c"], "reason": ["", "why"]})))
+    assert "<td>b_<wbr>c <sup>[1]</sup></td>" in noted and "<li>why</li>" in noted and ">notes<" not in noted
 
 
 def test_figures_have_their_words_and_the_reference_has_its_names(project):
@@ -192,7 +197,11 @@ def test_a_report_is_replaced_and_nothing_else_is(project, monkeypatch, capsys):
     assert "holds no report" in capsys.readouterr().err
     assert main(["report", "--results", "nowhere", "-o", "new"]) == 2
     assert "nothing at 'nowhere'" in capsys.readouterr().err
-    with pytest.raises(InputError, match="no notebooks"):
+    assert main(["report", "--results", "data", "-o", "new"]) == 2
+    assert "looked for *.parquet and *.csv there and found none; there are such files in data/results" in (
+        capsys.readouterr().err
+    )
+    with pytest.raises(InputError, match="looked for .*ipynb"):
         build_report("new", runs="figures", sources=["examples"], reference=False)
     assert not (folder / "new").exists()
     command = ["report", "-o", "second", "--no-reference", "--source", "examples", "--no-texts", "--store", ":memory:"]
@@ -200,12 +209,50 @@ def test_a_report_is_replaced_and_nothing_else_is(project, monkeypatch, capsys):
     (folder / "second" / "report.json").write_text(json.dumps({"made_by": MADE_BY}))
     (folder / "second" / "old.html").write_text("")
     monkeypatch.setattr("structmem.reporting._tables", lambda *_: None)  # as in the first
+    for cell in ("k=1", "k=2"):  # a sweep's
+        (there := folder / "sweep" / "cells" / cell / "figures").mkdir(parents=True)
+        notebook(there.parent / "20_second.ipynb", "Second", link="[self](20_second.ipynb#Second)")
+        (there / "10_rates.png").write_bytes(PNG)
+    command += ["--runs", "runs", "--runs", "sweep", "--figures", "sweep"]
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "second/index.html" in said and "Results: stub.parquet" in said and "only you" not in said
     assert not {"reference.html", "old.html"} & {path.name for path in (folder / "second").iterdir()}
     assert EVIL[:12] not in (folder / "second" / "entries.html").read_text()
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    facts = json.loads((folder / "second" / "report.json").read_text())
+    assert [(one["where"], one["page"]) for one in facts["notebooks"]["files"]] == [
+        ("runs", "runs-10_first.html"), ("runs", "runs-20_second.html"),
+        ("sweep/k=1", "sweep-k=1-20_second.html"), ("sweep/k=2", "sweep-k=2-20_second.html"),
+    ]  # fmt: skip
+    assert facts["figures"]["files"] == ["k=1/10_rates", "k=2/10_rates"]
+    there = {file: Page(file) for file in (folder / "second").rglob("*.html")}
+    for file, page in there.items():
+        for link in [*page.links, *page.loads]:
+            path = unquote(urlsplit(link).path)
+            assert urlsplit(link).scheme or path == "tables.html" or (file.parent / path).exists() or (
+                path == "../tables.html"
+            ), (file.name, link)  # fmt: skip
+        assert "figures.html" in {link.removeprefix("../") for link in page.links} or file.name == "entries.html"
+
+
+def test_results_that_are_not_ones_own_are_said_to_be_recorded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "none of your own were found in data/results" in _results(None)[2]
+    (tmp_path / "runs" / "ten").mkdir(parents=True)
+    (tmp_path / "runs" / "ten" / "results.parquet").touch()
+    assert "but in runs/ten" in _results(None)[2]
+    assert _results("recorded")[2] == ""
+
+
+def test_layouts_that_are_not_the_ones_sent_are_counted_by_what_is_known(project, monkeypatch, capsys):
+    entries = project[1]["entries"] | {"layouts": {"same": 3, "unchecked": 2, "missing": 1}}
+    monkeypatch.setattr("structmem.reporting.build_report", lambda *_, **__: project[1] | {"entries": entries})
+    assert main(["report"]) == 0
+    assert (
+        "3 layouts are the ones sent, 2 could not be checked (imported without a hash), 1 could not be rebuilt."
+        in capsys.readouterr().out
+    )
 
 
 def test_pages_show_in_a_browser_without_a_request_or_a_complaint(project):
@@ -220,14 +267,19 @@ def test_pages_show_in_a_browser_without_a_request_or_a_complaint(project):
         page.on("console", lambda said: seen.append(said.text))
         page.on("pageerror", lambda error: seen.append(str(error)))
         out = project[0] / "out"
-        for file in (out / "tables.html", out / "notebooks" / "10_first.html", out / "figures.html"):
+        for file in (
+            out / "index.html",
+            out / "tables.html",
+            out / "notebooks" / "10_first.html",
+            out / "figures.html",
+        ):
             page.goto(file.as_uri())
             assert page.evaluate("window.hit") is None and page.locator("img[src=x]").count() == 0
             assert page.evaluate("document.documentElement.scrollWidth") == 375, file.name
         assert page.evaluate("document.images[0].decode().then(() => document.images[0].naturalWidth)") == 30
         page.get_by_role("link", name="Entries").click()
         page.wait_for_selector("#list a")
-        page.get_by_text("← Report").click()
+        page.get_by_role("link", name="Report", exact=True).click()
         page.wait_for_selector("h1:has-text('structmem report')")
         browser.close()
     assert set(seen) == {"file"}

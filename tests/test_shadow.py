@@ -88,7 +88,7 @@ def test_every_prompt_is_asked_once_in_every_arm_with_its_own_layout(rows):
             assert request.memories == tuple(memory.text for memory in prompt.memories)
 
 
-def test_numbers_are_paired_medians_and_means(rows):
+def test_numbers_are_paired_means(rows):
     table = numbers(rows).set_index("measure")
     pairs = {}
     for row in rows.to_dict("records"):
@@ -99,7 +99,8 @@ def test_numbers_are_paired_medians_and_means(rows):
         mine = table.loc[label]
         assert mine["n"] == len(both) == 5 and mine["n_left_out"] == 1
         for arm in (FLAT, STRUCTURED):
-            assert mine[arm] == statistics.median(pair[arm][name] for pair in both)
+            assert mine[arm] == pytest.approx(statistics.mean(pair[arm][name] for pair in both))
+        assert mine["difference"] == pytest.approx(mine[STRUCTURED] - mine[FLAT])
         gaps = [pair[STRUCTURED][name] - pair[FLAT][name] for pair in both]
         assert mine["difference"] == pytest.approx(statistics.mean(gaps))
     # Output tokens: every prompt by itself, the plain t interval; 2.776 is its quantile with 4 degrees of freedom.
@@ -272,7 +273,10 @@ def test_records_of_one_line_are_told_apart_and_repeats_are_left_out(tmp_path):
         ('{"messages": [], "memories": []}', "'messages' is []"),
         ('{"messages": [{"role": "assistant", "content": "x"}], "memories": []}', "expected the user's"),
         ('{"messages": [{"role": "user", "content": ["x"]}], "memories": []}', "item 1 is a list"),
-        ('{"messages": [{"role": "bot", "content": "x"}], "memories": []}', "'role' among"),
+        (
+            '{"messages": [{"role": "bot", "content": "x"}], "memories": []}',
+            "item 1 has the role 'bot'; expected 'content' and a 'role' among",
+        ),
         ("not json", "line 1"),
         ("", "holds no prompts"),
     ],
@@ -284,6 +288,26 @@ def test_a_bad_prompt_is_one_sentence(tmp_path, record, said, capsys):
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1
     assert not (tmp_path / "s.sqlite").exists()
+
+
+def test_memories_of_one_user_are_taken_and_the_store_is_named(tmp_path, monkeypatch, capsys):
+    items = [{"id": str(k), "memory": text, "user_id": user} for k, (text, user) in enumerate(
+        [("Likes tea.", "ada"), ("Plays the oboe.", "bo")]
+    )]  # fmt: skip
+    (tmp_path / "m.json").write_text(json.dumps({"results": items}))
+    (tmp_path / "p.jsonl").write_text('{"query": "first"}')
+    seen = []
+
+    def measured(given, *_):
+        seen.extend(given)
+        return made_rows([("a", "b", "a")])
+
+    monkeypatch.setattr("structmem.shadow.shadow", measured)
+    command = ["shadow", str(tmp_path / "p.jsonl"), "--user", "bo", "--store", str(tmp_path / "s.sqlite")]
+    assert cli.main([*command, "--memories", str(tmp_path / "m.json")]) == 0
+    assert [prompt.texts for prompt in seen] == [("Plays the oboe.",)]
+    assert f"Calls: {(tmp_path / 's.sqlite').resolve()} (" in capsys.readouterr().out.splitlines()[-1]
+    assert cli.main(command) == 2 and "--memories FILE" in capsys.readouterr().err
 
 
 # -- review -----------------------------------------------------------------------------------------------------------

@@ -366,7 +366,7 @@ def test_a_crash_takes_no_other_cell_with_it(swept):
     assert not list(folder.rglob("*.running-*"))
     assert stat.S_IMODE(sweep.executed(sweep.cells[0]).stat().st_mode) == 0o600
     assert read["rows"][0] == 2 and len(read_results(folder / "out" / "results.parquet")) == 2
-    assert "Of 2 cells: 1 finished, 1 failed." in said
+    assert "Of 2 cells: 1 finished, 1 failed." in said and sum("signal 9" in line for line in said) == 1
     executed = nbformat.read(sweep.executed(sweep.cells[0]), 4)
     assert notebooks.check_run(sweep.cells[0].folder) == [] and executed.cells[1].execution_count
 
@@ -383,6 +383,7 @@ def test_finished_cells_are_skipped_and_failed_ones_run_again(swept, monkeypatch
     assert cli.main(["sweep", str(file), "--dry-run"]) == 0 and ran == []
     out = capsys.readouterr().out
     assert "2 cells, 1 finished, 1 to run" in out and out.count("\n  failed") == 1
+    assert f"Output: {folder / 'out'}\nCalls are replayed from the recorded store" in out
     assert cli.main(["sweep", str(file), "--jobs", "2"]) == 1
     assert ran == [sweep.cells[1].name]
     ran.clear()
@@ -421,9 +422,11 @@ def test_an_interruption_stops_every_notebook(here, monkeypatch):
             time.sleep(0.01)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background of a shell
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         sweep_jobs.run_here([{"n": n} for n in range(4)], 2, lambda job, outcome: done.append((job["n"], outcome)))
+    signal.signal(signal.SIGINT, before)
     assert sorted(n for n, _ in done) == [0, 1] and {outcome["status"] for _, outcome in done} == {"stopped"}
     assert not sweep_jobs._running
 

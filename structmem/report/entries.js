@@ -141,7 +141,6 @@ function move(up) {
 }
 
 function summary(change, layout, base, baseName) {
-  if (layout === base) return "The layout compared with.";
   const moved = [...change.found.values()].filter((one) => one.up).length;
   const other = [...change.found.values()].filter((one) => one.was).length;
   const known = new Set(base.groups.map(([path]) => path.join(" / ")));
@@ -205,16 +204,17 @@ function answerPart(answer, count) {
   return part;
 }
 
-function armPart(entry, arm, base, baseName, rows, before) {
+function armPart(entry, arm, baseArm, rows, before) {
   const { model, name } = DATA.arms[arm.arm], layout = entry.layouts[arm.layout];
-  const change = layout.state === "missing" ? null : differences(layout, base);
+  const base = baseArm && entry.layouts[baseArm.layout], change = layout.state === "missing" ? null : differences(layout, base);
   const words = [model, settings(entry, arm), arm.why].filter(Boolean).join(" · ");
   const alike = (other) => other.renderer === layout.renderer && JSON.stringify(other.groups) === JSON.stringify(layout.groups);
-  const twin = change && before.find((other) => entry.layouts[other.layout].state !== "missing" && alike(entry.layouts[other.layout]));
+  const twin = change && arm !== baseArm && [baseArm, ...before].find((other) => entry.layouts[other.layout].state !== "missing" && alike(entry.layouts[other.layout]));
+  const against = arm === baseArm ? "The layout compared with." : change && twin !== baseArm ? summary(change, layout, base, armName(entry, baseArm)) : "";
   const made = make(
     "article", { class: "arm" },
     make("header", {}, make("h4", {}, name), make("p", { class: "outcome " + arm.outcome }, outcomeWords(arm.outcome)), make("p", {}, words),
-      change ? make("p", {}, summary(change, layout, base, baseName)) : "", twin ? make("p", {}, `The same layout as ${armName(entry, twin)}.`) : ""),
+      against ? make("p", {}, against) : "", twin ? make("p", {}, `The same layout as ${armName(entry, twin)}.`) : ""),
     layoutPart(entry, layout, base),
     ...arm.answers.map((answer) => answerPart(answer, arm.answers.length)),
   );
@@ -248,7 +248,7 @@ function showEntry(entry, found, wanted) {
   const link = (to, text) => (to ? make("a", { href: address({ entry: to.id }) }, text) : make("span", { class: "soft" }, text));
   const rebuilt = arms.filter((arm) => entry.layouts[arm.layout].state !== "missing");
   const baseArm = rebuilt.find((arm) => armName(entry, arm) === wanted.base) || rebuilt[0];
-  const base = baseArm && entry.layouts[baseArm.layout], rows = Math.max(0, ...arms.map((arm) => arm.answers.length));
+  const rows = Math.max(0, ...arms.map((arm) => arm.answers.length));
   const picks = entry.arms.map((arm) => make("label", {}, make("input", { type: "checkbox", value: arm.arm, checked: arms.includes(arm) }), armName(entry, arm)));
   const select = make("select", { name: "base" }, rebuilt.map((arm) => make("option", { selected: arm === baseArm }, armName(entry, arm))));
   const domains = [entry.memory_domain && `memories: ${entry.memory_domain}`, entry.query_domain && `query: ${entry.query_domain}`];
@@ -267,7 +267,7 @@ function showEntry(entry, found, wanted) {
     make("h3", {}, "Layouts and answers, side by side"),
     make("p", { class: "soft" }, "Numbers are places in the stored list. ▲ and ▼ say how many places earlier or later a memory stands than in the layout compared with."),
     make("div", { class: "controls no-print" }, make("fieldset", { id: "picks" }, make("legend", {}, "Show"), picks), rebuilt.length > 1 ? make("label", {}, "Compare with", select) : ""),
-    make("div", { class: "arms" }, arms.map((arm, at) => armPart(entry, arm, base, baseArm ? armName(entry, baseArm) : "", rows, arms.slice(0, at)))),
+    make("div", { class: "arms" }, arms.map((arm, at) => armPart(entry, arm, baseArm, rows, arms.slice(0, at)))),
   );
   select.addEventListener("change", () => go(address({ base: select.value }), true));
   return title;
@@ -361,6 +361,7 @@ form.addEventListener("reset", (event) => {
   clearTimeout(waiting);
   go(address(Object.fromEntries(FILTERS.map((name) => [name, ""]))), true);
 });
-if (DATA.home) document.querySelector("header").prepend(make("p", { class: "no-print" }, make("a", { href: DATA.home }, "← Report")));
+const others = Object.entries(DATA.pages || {}).map(([href, words]) => make("a", { href, ...(location.pathname.endsWith("/" + href) ? { "aria-current": "page" } : {}) }, words));
+if (others.length) document.body.prepend(make("nav", { class: "top", "aria-label": "Report" }, others));
 addEventListener("popstate", update);
 update();
