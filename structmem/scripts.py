@@ -18,7 +18,6 @@ def _latin(char: str) -> bool | None:
     return "LATIN" in unicodedata.name(char, "").split()
 
 
-@lru_cache(maxsize=16384)
 def mostly_outside_latin(text: str) -> bool:
     """Whether more than half of a text's letters are of another script than Latin.
 

@@ -49,7 +49,8 @@ class Capture(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory):
     """The module, whose answers are short here; in this process, since importing litellm takes seconds."""
-    load_litellm()
+    clients = load_litellm().in_memory_llm_clients_cache.cache_dict
+    known = set(clients)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXAMPLES)
         patch.setenv("MEM0_DIR", str(tmp_path_factory.mktemp("mem0")))
@@ -61,6 +62,8 @@ def chat(tmp_path_factory):
         yield found
         for name in ("chat", "langgraph_step", "mem0_step"):
             sys.modules.pop(name, None)
+    for key in set(clients) - known:  # litellm leaves these open, which Python complains of while it ends
+        getattr(clients[key], "client", clients[key]).close()
     local.shutdown()
 
 
