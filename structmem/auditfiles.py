@@ -63,15 +63,21 @@ def write_private(path: Path, data: bytes) -> None:
         raise InputError(f"{path.name:.80}: cannot be written ({getattr(error, 'strerror', error)}).") from error
 
 
-def read_key(path: Path) -> dict:
-    """The facts of a key file."""
+def json_facts(path: Path) -> dict:
+    """The object that a JSON file holds; empty where it holds none."""
     try:
         facts = json.loads(read_text(path))
     except ValueError as error:
         if isinstance(error, InputError):
             raise
-        facts = None
-    if not isinstance(facts, dict) or not {"version", "sheet", "items"} <= set(facts):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def read_key(path: Path) -> dict:
+    """The facts of a key file."""
+    facts = json_facts(path)
+    if not {"version", "sheet", "items"} <= set(facts):
         raise InputError(f"{path.name} is no key of an audit sheet; expected the .key.json that was written with it.")
     if facts["version"] != KEY_FILE_VERSION:
         raise InputError(f"{path.name}: version {facts['version']}, expected {KEY_FILE_VERSION}: update structmem.")

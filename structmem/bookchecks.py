@@ -53,9 +53,9 @@ def checked_structurer(structurer, ask, model_options):
 
 def _check_provider(structurer: str, model: str, address: Collection[str]) -> None:
     """Refuse a model of no known provider; litellm, whose import takes seconds, is asked of what its map lacks."""
-    from .prices import _price_map
+    from .prices import price_map
 
-    known, (first, slash, _) = _price_map(), model.partition("/")
+    known, (first, slash, _) = price_map(), model.partition("/")
     in_map = any(entry.get("litellm_provider") == first for entry in known.values()) if slash else model in known
     if address or first == "local" or in_map:
         return

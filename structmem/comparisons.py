@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import nan
 
 import numpy as np
@@ -20,6 +20,17 @@ from .stamping import stamped
 ALL_MODELS = "all models"
 HARMED, HELPED = "harmed", "helped"
 THESE_MODELS, NEW_MODELS = ESTIMANDS
+
+
+def groups_by_arm(table: pd.DataFrame) -> Iterator[tuple[dict[str, object], pd.DataFrame]]:
+    """Rows of `compare` by arm, for each model and then, if there are several, for all of them together."""
+    if not len(table):
+        return
+    keys = arm_keys(table)
+    together = [(ALL_MODELS, table)] if table["model"].nunique() > 1 else []
+    for model, of_model in [*table.groupby("model", sort=False), *together]:
+        for key, group in of_model.groupby(keys, sort=False):
+            yield {"model": model} | dict(zip(keys, key, strict=True)), group
 
 
 def paired_differences(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from .comparisons import ALL_MODELS
+from .comparisons import groups_by_arm
 from .data import Entry
 from .errors import InputError
 from .intervals import bounded, clustered_mean, tango
@@ -104,16 +104,10 @@ def domain_flows(results: pd.DataFrame, baseline: str = "flat", outcome: str | N
     labels = _labels(results)
     results_with = results[results["failure_type"].fillna(NONE).replace("", NONE).isin(labels)]
     table, behind = compare(results_with, ["model"], baseline, outcome)
-    keys, rows = ["model"], []
-    if len(table):
-        keys += arm_keys(table)
-        for model, of_model in [*table.groupby("model", sort=False), (ALL_MODELS, table)]:
-            if model == ALL_MODELS and table["model"].nunique() < 2:
-                continue
-            for key, group in of_model.groupby(keys[1:], sort=False):
-                named = {"model": model} | dict(zip(keys[1:], key, strict=True))
-                cells = _cells(group, [behind[position] for position in group.index], labels[named["failure_type"]])
-                rows += [named | cell | {"warning": said(group["warning"])} for cell in cells]
+    keys, rows = ["model", *(arm_keys(table) if len(table) else ())], []
+    for named, group in groups_by_arm(table):
+        cells = _cells(group, [behind[position] for position in group.index], labels[named["failure_type"]])
+        rows += [named | cell | {"warning": said(group["warning"])} for cell in cells]
     found = pd.DataFrame(rows, columns=[*keys, *_COLUMNS])
     if not len(found):
         return stamped(found, results)

@@ -60,8 +60,9 @@ def _export(options) -> None:
             raise InputError(f"--where takes COLUMN=VALUE, such as --where structure=flat, got {text!r}.")
         where[name] = value
     found = write_checkpoint(options.results, options.checkpoint, where, options.source)
+    models = f"{found['models']} model{'s' * (found['models'] != 1)}"
     print(
-        f"{found['path']}: {found['entries']} entries, {found['models']} models, {found['generations']} generations, "
+        f"{found['path']}: {found['entries']} entries, {models}, {found['generations']} generations, "
         f"{found['scored']} of them scored (for you only: it quotes memories and answers).\n"
         "Its shape is that of a checkpoint that PersistBench wrote; PersistBench itself was not run on it."
     )

@@ -85,7 +85,7 @@ def cache_minimum(model: str) -> int | None:
     name = re.search(r"claude[\w.-]*", rest)
     if name is None or (route.split("/")[0] or "anthropic") not in _MARKS_CLAUDE:
         return None
-    entry = _entry(model) or _price_map().get(name[0].replace(".", "-")) or {}
+    entry = _entry(model) or price_map().get(name[0].replace(".", "-")) or {}
     minimum = entry.get("prompt_cache_min_tokens", LONGEST_MINIMUM)
     return int(minimum) if entry.get("supports_prompt_caching") else None
 
@@ -93,10 +93,10 @@ def cache_minimum(model: str) -> int | None:
 def _entry(model: str) -> Mapping:
     """What litellm's map says of a model; empty where it says nothing."""
     first, slash, name = model.partition("/")
-    entry = _price_map().get(model)
+    entry = price_map().get(model)
     if entry is None and slash and first not in _OWN_SERVERS:
         # "openai/gpt-4o" stands as "gpt-4o" in the map; the same name at another provider has another price
-        entry = _price_map().get(name) or {}
+        entry = price_map().get(name) or {}
         seller = entry.get("litellm_provider", "")
         if seller != first and not seller.startswith((f"{first}_", f"{first}-")):  # "bedrock_converse" is bedrock
             entry = None
@@ -104,7 +104,8 @@ def _entry(model: str) -> Mapping:
 
 
 @lru_cache(maxsize=1)
-def _price_map() -> dict:
+def price_map() -> dict:
+    """What litellm's own file says of its models, read without importing litellm; empty where it is not installed."""
     spec = find_spec("litellm")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / _MAP

@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .auditfiles import check_items, digest, read_sheet, safe, write_private
+from .auditfiles import check_items, digest, json_facts, read_sheet, safe, write_private
 from .errors import InputError
 from .intervals import clopper_pearson, mcnemar_exact
 from .paths import is_file
-from .records import read_text
 from .shadow import FLAT, STRUCTURED, Prompt
 
 VERSION = 1
@@ -148,14 +147,9 @@ def read_review(sheet: str | Path, key: str | Path) -> pd.DataFrame:
 
 
 def _key(path: Path) -> dict:
-    try:
-        facts = json.loads(read_text(path))
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        facts = None
+    facts = json_facts(path)
     wanted = {"kind", "version", "sheet", "structure", "identical", "missing", "items"}
-    if not isinstance(facts, dict) or not wanted <= set(facts) or facts["kind"] != "shadow":
+    if not wanted <= set(facts) or facts["kind"] != "shadow":
         raise InputError(f"{path.name} is no key of a review; expected the .key.json that shadow wrote with its sheet.")
     if facts["version"] != VERSION:
         raise InputError(f"{path.name}: version {facts['version']}, expected {VERSION}: update structmem.")

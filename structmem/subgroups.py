@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from .comparisons import ALL_MODELS
+from .comparisons import groups_by_arm
 from .errors import InputError
 from .intervals import LEVEL, bounded, mcnemar_exact, tango
 from .multiplicity import adjusted
@@ -88,17 +88,11 @@ def subgroup_differences(
         )
     table, behind = compare(results, ["model"], baseline, outcome)
     name, labels = " → ".join(by), _labels(results, by, bins)
-    keys, rows = ["model"], []
-    if len(table):
-        keys += arm_keys(table)
-        for model, of_model in [*table.groupby("model", sort=False), (ALL_MODELS, table)]:
-            if model == ALL_MODELS and table["model"].nunique() < 2:
-                continue
-            for key, group in of_model.groupby(keys[1:], sort=False):
-                named = {"model": model} | dict(zip(keys[1:], key, strict=True))
-                parts = _split(group, [behind[position] for position in group.index], labels[named["failure_type"]])
-                rng = np.random.default_rng(seed)  # an arm's p-value does not depend on which other arms there are
-                rows += [named | {"subgroups_by": name} | row for row in _family(parts, group, outcome, resamples, rng)]
+    keys, rows = ["model", *(arm_keys(table) if len(table) else ())], []
+    for named, group in groups_by_arm(table):
+        parts = _split(group, [behind[position] for position in group.index], labels[named["failure_type"]])
+        rng = np.random.default_rng(seed)  # an arm's p-value does not depend on which other arms there are
+        rows += [named | {"subgroups_by": name} | row for row in _family(parts, group, outcome, resamples, rng)]
     verb = {"failure": "fails", "echo": "echoes"}[outcome]
     columns = [*keys, *_COLUMNS[:10], f"n_only_baseline_{verb}", f"n_only_arm_{verb}", *_COLUMNS[10:]]
     result = pd.DataFrame(rows, columns=list(dict.fromkeys(columns)))
